@@ -26,7 +26,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
                                             const struct backward_params<T> &params, int w,
                                             int j_0, int head, int i_0)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, sm.work);
     struct queries<C> &tile = sm.tile[y.at.index];
     float s[C::Br / 2], dp[C::Br / 2], dq[32];
     uint32_t p_packed[C::Br / 4], ds_packed[C::Br / 4];
@@ -72,8 +72,8 @@ template <class C, enum dtype T>
 static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                                const struct backward_params<T> &params, int w)
 {
-    const struct key_work &work = sm.work;
-    const struct gradient<T> &x = params.x;
+    const any_work<C> &work = sm.work;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     const int j = work.j_0 + 64 * w + first_row();
     gradient_consumer<C> y;
 #pragma unroll
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
     for (int h = 0; h < x.group; h++)
         for (int t = work.first; t < work.first + work.n; t++)
             step(y, sm, params, w, work.j_0, work.head_kv * x.group + h, t * C::Br);
-    const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
+    const ptrdiff_t keys = keys_before<C>(x, work.head_kv);
     store_gradient<typename C::T>(x.dk + keys * x.head_dim, y.dk, x.scale, j, x.seqlen_k, 0,
                                   x.head_dim);
     store_gradient<typename C::T>(x.dv + keys * x.head_dim_v, y.dv, 1.0f, j, x.seqlen_k, 0,
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     backward_memory<C> &sm = dynamic_shared<backward_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, blockIdx.x);
+        set_work<C>(sm.work, params, blockIdx.x);
     }
     __syncthreads();
     int w = warpgroup_index();
@@ -117,7 +117,7 @@ static void backward(const struct problem *p, const struct arrays *a)
     with_config<backward_config, 64, 128>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_wgmma_kernel<C, C::TYPE_OF_T>,
-                                               backward_params_of<C>(p, a), p, a->stream);
+                                               backward_params_of<C>(p, a), a->stream);
     });
 }
 

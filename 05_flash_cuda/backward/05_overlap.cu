@@ -63,7 +63,7 @@ template <class C, enum dtype T>
 static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
                                                const struct backward_params<T> &params, int w)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, sm.work);
     constexpr int N = C::DQ_BLOCKS;
     uint32_t phase = 0;
 #pragma unroll 1
@@ -128,9 +128,9 @@ static __device__ __forceinline__ void pass_over(gradient_consumer<C> &y, backwa
 template <class C, bool FIRST, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
                                             const struct backward_params<T> &params,
-                                            const struct key_work &work, int i_0)
+                                            const any_work<C> &work, int i_0)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     if (!sees_some<C>(x, i_0, work.j_0 + 64 * y.w)) return pass_over<C, FIRST>(y, sm);
     const struct pipeline_state at = y.at;
     struct queries<C> &tile = sm.tile[at.index];
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
 template <class C, enum dtype T>
 static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backward_memory<C> &sm,
                                                  const struct backward_params<T> &params,
-                                                 const struct key_work &work)
+                                                 const any_work<C> &work)
 {
     int i_0 = work.first * C::Br;
     float dq[32];
@@ -199,8 +199,8 @@ template <class C, enum dtype T>
 static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                                const struct backward_params<T> &params, int w)
 {
-    const struct key_work &work = sm.work;
-    const struct gradient<T> &x = params.x;
+    const any_work<C> &work = sm.work;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     gradient_consumer<C> y;
 #pragma unroll
     for (int i = 0; i < C::D / 2; i++) y.dk[i] = y.dv[i] = 0.0f;
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
     y.w = w;
     mbarrier_wait(&sm.kv_full, 0);
     if (work.n) all_tiles(y, sm, params, work);
-    const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
+    const ptrdiff_t keys = keys_before<C>(x, work.head_kv);
     const int j = work.j_0 + 64 * w + first_row();
     store_gradient<typename C::T>(x.dk + keys * x.head_dim, y.dk, x.scale, j, x.seqlen_k, 0,
                                   x.head_dim);
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     backward_memory<C> &sm = dynamic_shared<backward_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, nth_tile(params, blockIdx.x));
+        set_work<C>(sm.work, params, nth_tile(params, blockIdx.x));
     }
     __syncthreads();
     int w = warpgroup_index();
@@ -246,7 +246,7 @@ static void backward(const struct problem *p, const struct arrays *a)
     with_config<staged_config, 64, 128>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_overlap_kernel<C, C::TYPE_OF_T>,
-                                               backward_params_of<C>(p, a), p, a->stream);
+                                               backward_params_of<C>(p, a), a->stream);
     });
 }
 

@@ -82,7 +82,7 @@ static __device__ __forceinline__ void get_p(float (&p)[C::Br / 2], const typena
 template <class C, bool FIRST, enum dtype T>
 static __device__ __forceinline__ void step_of_dv(wide_consumer<C> &y, wide_memory<C> &sm,
                                                   const struct backward_params<T> &params,
-                                                  const struct key_work &work, int i_0)
+                                                  const any_work<C> &work, int i_0)
 {
     const struct pipeline_state at = y.at;
     float s[C::Br / 2], dq[32];
@@ -99,7 +99,8 @@ static __device__ __forceinline__ void step_of_dv(wide_consumer<C> &y, wide_memo
     wgmma_wait<0>();
     warpgroup_fence_operand(s);
     exponentials<C>(s, params.c);
-    if (!sees_all<C>(params.x, i_0, work.j_0)) hide<C>(s, params.x, work.j_0, i_0);
+    const struct gradient<C::TYPE_OF_T> &x = problem_of<C>(params, work);
+    if (!sees_all<C>(x, i_0, work.j_0)) hide<C>(s, x, work.j_0, i_0);
     pack_weights<typename C::T>(s, packed);
     put_ds<C>(sm.ds[at.index], packed, 0);
     fence_proxy_async();
@@ -126,7 +127,7 @@ static __device__ __forceinline__ void step_of_dv(wide_consumer<C> &y, wide_memo
 template <class C, bool FIRST, enum dtype T>
 static __device__ __forceinline__ void step_of_dk(wide_consumer<C> &y, wide_memory<C> &sm,
                                                   const struct backward_params<T> &params,
-                                                  const struct key_work &work, int i_0)
+                                                  const any_work<C> &work, int i_0)
 {
     const struct pipeline_state at = y.at;
     float dp[C::Br / 2], p[C::Br / 2], dq[32];
@@ -148,7 +149,8 @@ static __device__ __forceinline__ void step_of_dk(wide_consumer<C> &y, wide_memo
     mbarrier_wait(&sm.p_full[at.index], at.phase);
     get_p<C>(p, sm.ds[at.index]);
     gradients_of_scores<C>(dp, p);
-    if (!sees_all<C>(params.x, i_0, work.j_0)) hide<C>(dp, params.x, work.j_0, i_0);
+    const struct gradient<C::TYPE_OF_T> &x = problem_of<C>(params, work);
+    if (!sees_all<C>(x, i_0, work.j_0)) hide<C>(dp, x, work.j_0, i_0);
     pack_weights<typename C::T>(dp, packed);
     if (!FIRST) wgmma_wait<0>(); /* dS of the tile before the last is read no more */
     warpgroup_fence_operand(dq);
@@ -188,8 +190,8 @@ template <class C, int W, enum dtype T>
 static __device__ __forceinline__ void consume_sum(wide_memory<C> &sm,
                                                    const struct backward_params<T> &params)
 {
-    const struct key_work &work = sm.work;
-    const struct gradient<T> &x = params.x;
+    const any_work<C> &work = sm.work;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     wide_consumer<C> y;
 #pragma unroll
     for (int i = 0; i < C::D / 2; i++) y.sum[i] = 0.0f;
@@ -208,7 +210,7 @@ static __device__ __forceinline__ void consume_sum(wide_memory<C> &sm,
         i_0 = next_queries<C>(work, i_0); /* and of the next head */
     }
     if (work.n) last_dq<C, W>(y, sm);
-    const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
+    const ptrdiff_t keys = keys_before<C>(x, work.head_kv);
     const int cols = W ? x.head_dim : x.head_dim_v;
     store_gradient<typename C::T>((W ? x.dk : x.dv) + keys * cols, y.sum, W ? x.scale : 1.0f,
                                   work.j_0 + first_row(), x.seqlen_k, 0, cols);
@@ -236,7 +238,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     wide_memory<C> &sm = dynamic_shared<wide_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, nth_tile(params, blockIdx.x));
+        set_work<C>(sm.work, params, nth_tile(params, blockIdx.x));
     }
     __syncthreads();
     int w = warpgroup_index();
@@ -256,7 +258,7 @@ static void backward(const struct problem *p, const struct arrays *a)
     with_config<staged_config, 256>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, wide_memory<C>>(gradient_wide_heads_kernel<C, C::TYPE_OF_T>,
-                                               backward_params_of<C>(p, a), p, a->stream);
+                                               backward_params_of<C>(p, a), a->stream);
     });
 }
 

@@ -27,6 +27,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct narrow_config {
     static constexpr enum dtype TYPE_OF_T = DTYPE;
     static constexpr int CONSUMERS = 3;
     static constexpr int STEP = 1;
+    static constexpr bool PACKED = false;
     static constexpr int D = HEAD_DIM, Bc = 64 * CONSUMERS, Br = 64, STAGES = 2, DO_STAGES = 2;
     static constexpr int DQ_BLOCKS = 1; /* in a tile */
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
@@ -44,7 +45,7 @@ template <class C> struct narrow_memory {
     alignas(128) uint32_t weights[64]; /* two matrices of 8 x 8 numbers */
     uint64_t kv_full[2], kv_empty[2], q_full[2], q_empty[2], do_full[2], do_empty[2], ds_full[2],
         ds_empty[2], dq_full[2], dq_empty[2];
-    struct key_work work[2]; /* n < 0: there is no more */
+    any_work<C> work[2]; /* n < 0: there is no more */
 };
 
 static __device__ __forceinline__ uint32_t phase_of(int u)
@@ -86,20 +87,20 @@ static __device__ __forceinline__ int nth_narrow_tile(const struct backward_para
 template <class C, enum dtype T, class WORK>
 static __device__ __forceinline__ void produce_all(narrow_memory<C> &sm,
                                                    const struct backward_params<T> &params,
-                                                   WORK work_of)
+                                                   WORK set_nth)
 {
     const struct gradient<T> &x = params.x;
     const int tiles = x.batch * x.heads_kv * x.key_tiles;
     struct pipeline_state at = {0, 1};
     int n = C::STEP ? blockIdx.x : atomicAdd(params.counter, 1);
     for (struct pipeline_state keys = {0, 1};; advance<2>(keys)) {
-        struct key_work &w = sm.work[keys.index];
+        any_work<C> &w = sm.work[keys.index];
         mbarrier_wait(&sm.kv_empty[keys.index], keys.phase);
         if (n >= tiles) {
             w.n = -1;
             return mbarrier_arrive(&sm.kv_full[keys.index]);
         }
-        w = work_of(n);
+        set_nth(w, n);
         load_keys<C>(sm.k[keys.index], sm.v[keys.index], &sm.kv_full[keys.index], params, w);
         load_queries<C>(sm, params, w, at);
         /* whoever has time takes the next */
@@ -111,11 +112,11 @@ template <class C, enum dtype T>
 static __device__ __forceinline__ void add_all(narrow_memory<C> &sm,
                                                const struct backward_params<T> &params)
 {
-    const struct gradient<T> &x = params.x;
     struct pipeline_state at = {0, 0};
     for (struct pipeline_state keys = {0, 0};; advance<2>(keys)) {
         mbarrier_wait(&sm.kv_full[keys.index], keys.phase);
         const struct key_work w = sm.work[keys.index];
+        const struct gradient<T> &x = problem_of<C>(params, sm.work[keys.index]);
         if (w.n < 0) return;
         for (int h = 0; h < x.group; h++)
             for (int t = w.first; t < w.first + w.n; t++, advance<2>(at)) {
@@ -195,9 +196,9 @@ static __device__ __forceinline__ void pass_over(narrow_consumer &y, narrow_memo
 template <class C, enum dtype T>
 static __device__ __forceinline__ void step(narrow_consumer &y, narrow_memory<C> &sm,
                                             const struct backward_params<T> &params,
-                                            const struct key_work &work, int i_0)
+                                            const any_work<C> &work, int i_0)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     const int w = warpgroup_index() - 1, j = work.j_0 + 64 * w;
     if (j >= x.seqlen_k || !sees_some<C>(x, i_0, j)) return pass_over(y, sm, w);
     const bool open = sees_all<C>(x, i_0, j, 64);
@@ -239,11 +240,11 @@ template <class C, enum dtype T>
 static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
                                                    const struct backward_params<T> &params, int w)
 {
-    const struct gradient<T> &x = params.x;
     narrow_consumer y;
     y.u = 0, y.turn = w ? w : C::CONSUMERS;
     for (y.keys = 0;; y.keys++) {
-        const struct key_work &work = sm.work[y.keys & 1];
+        const any_work<C> &work = sm.work[y.keys & 1];
+        const struct gradient<T> &x = problem_of<C>(params, work);
         mbarrier_wait(&sm.kv_full[y.keys & 1], phase_of(y.keys));
         if (work.n < 0) return;
 #pragma unroll
@@ -260,7 +261,7 @@ static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
             multiply_dq(sm, y);
             y.turn = C::CONSUMERS;
         }
-        const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
+        const ptrdiff_t keys = keys_before<C>(x, work.head_kv);
         const int j = work.j_0 + 64 * w + first_row();
         store_gradient<typename C::T>(x.dk + keys * x.head_dim, y.dk, x.scale, j, x.seqlen_k, 0,
                                       x.head_dim);
@@ -272,11 +273,11 @@ static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
 }
 
 /* A block that lasts.
- *   add  the adder's loop      work_of  the work of the n-th tile of keys to begin */
+ *   add  the adder's loop      set_nth  sets the work of the n-th tile of keys to begin */
 template <class C, enum dtype T, class ADD, class WORK>
 static __device__ __forceinline__ void lasting_block(narrow_memory<C> &sm,
                                                      const struct backward_params<T> &params,
-                                                     ADD add, WORK work_of)
+                                                     ADD add, WORK set_nth)
 {
     if (threadIdx.x == 0) {
         init_place(sm, 0);
@@ -288,7 +289,7 @@ static __device__ __forceinline__ void lasting_block(narrow_memory<C> &sm,
     const int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<32>();
-        if (threadIdx.x == 0) produce_all(sm, params, work_of);
+        if (threadIdx.x == 0) produce_all(sm, params, set_nth);
         if (threadIdx.x == 32) add();
     } else {
         setmaxnreg_inc<160>();
@@ -304,7 +305,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     narrow_memory<C> &sm = dynamic_shared<narrow_memory<C>>();
     lasting_block(
         sm, params, [&] { add_all<C>(sm, params); },
-        [&](int n) { return key_work_of<C>(params.x, nth_narrow_tile(params, n)); });
+        [&](any_work<C> &w, int n) { set_work<C>(w, params, nth_narrow_tile(params, n)); });
 }
 
 static void backward(const struct problem *p, const struct arrays *a)
@@ -314,7 +315,7 @@ static void backward(const struct problem *p, const struct arrays *a)
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
         launch_backward<C, narrow_memory<C>>(gradient_narrow_heads_kernel<C, C::TYPE_OF_T>, params,
-                                             p, a->stream, true);
+                                             a->stream, true);
     });
 }
 

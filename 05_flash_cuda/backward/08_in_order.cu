@@ -32,28 +32,28 @@ struct ordered_config
 
 /* The work of the n-th block of threads to begin. */
 template <class C, enum dtype T>
-static __device__ __forceinline__ struct key_work nth_work(const struct backward_params<T> &params,
-                                                           int n)
+static __device__ __forceinline__ void set_nth_work(any_work<C> &work,
+                                                    const struct backward_params<T> &params, int n)
 {
     const struct gradient<T> &x = params.x;
     const int all = x.batch * x.heads_kv, turning = C::STEP ? 0 : params.window;
     const int heads = is_causal(x) ? max(0, all - turning) : 0;
     const int tile = n % x.key_tiles;
     if (n < heads * x.key_tiles) /* the last keys first */
-        return key_work_of<C>(x, n - tile + x.key_tiles - 1 - tile);
-    struct key_work work = key_work_of<C>(x, nth_tile(params, n, heads));
+        return set_work<C>(work, params, n - tile + x.key_tiles - 1 - tile);
+    set_work<C>(work, params, nth_tile(params, n, heads));
     if (is_causal(x)) work.first += work.n - 1, work.step = -1;
-    return work;
 }
 
 /* How many blocks of keys add to a tile of queries before this one. */
 template <class C, enum dtype T>
-static __device__ __forceinline__ int turn_of(const struct gradient<T> &x,
-                                              const struct key_work &work, int i_0)
+static __device__ __forceinline__ int turn_of(const struct backward_params<T> &params,
+                                              const any_work<C> &work, int i_0)
 {
+    const struct gradient<T> &x = problem_of<C>(params, work);
     struct key_range32 seen = some_row_sees(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
     const int tile = work.j_0 / C::Bc;
-    const bool last_first = is_causal(x) && work.step > 0;
+    const bool last_first = is_causal(params.x) && work.step > 0;
     return last_first ? (seen.end - 1) / C::Bc - tile : tile - seen.first / C::Bc;
 }
 
@@ -89,11 +89,12 @@ template <class C> struct own_turn {
     uint32_t phase = 0;
 
     template <enum dtype T>
-    __device__ bool wait(const struct backward_params<T> &params, const struct key_work &work,
+    __device__ bool wait(const struct backward_params<T> &params, const any_work<C> &work,
                          int block, int i_0)
     {
-        const int turn = turn_of<C>(params.x, work, i_0);
-        counter = params.counter + 1 + block;
+        const int turn = turn_of<C>(params, work, i_0);
+        const ptrdiff_t own = problem_of<C>(params, work).dq_sum - params.x.dq_sum;
+        counter = params.counter + 1 + own / 4096 + block;
         wait_for_count(counter, turn);
         return turn == 0;
     }
@@ -117,10 +118,10 @@ struct dq_place { const float (&dq)[64 * 64]; uint64_t &full, &empty; uint32_t p
  *   n  blocks so far       place  of block n */
 template <class C, enum dtype T, class PLACE>
 static __device__ __forceinline__ void add_tiles(const struct backward_params<T> &params,
-                                                 const struct key_work &work, int of_tile,
+                                                 const any_work<C> &work, int of_tile,
                                                  own_turn<C> &turn, int &n, PLACE place)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, work);
     int head = work.head_kv * x.group, i_0 = work.first * C::Br;
 #pragma unroll 1
     for (int left = work.n * x.group; left; left--) {
@@ -164,7 +165,7 @@ static __device__ __forceinline__ void add_in_order(narrow_memory<C> &sm,
     int n = 0;
     for (struct pipeline_state keys = {0, 0};; advance<2>(keys)) {
         mbarrier_wait(&sm.kv_full[keys.index], keys.phase);
-        const struct key_work work = sm.work[keys.index];
+        const any_work<C> work = sm.work[keys.index];
         if (work.n < 0) return turn.send(NULL);
         add_tiles<C>(params, work, 0, turn, n, [&](int n) {
             return dq_place{sm.dq[n & 1], sm.dq_full[n & 1], sm.dq_empty[n & 1], phase_of(n)};
@@ -188,12 +189,12 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     if constexpr (C::D == 64) {
         lasting_block(
             sm, params, [&] { add_in_order<C>(sm, params, own_turn<C>{posts[0]}); },
-            [&](int n) { return nth_work<C>(params, n); });
+            [&](any_work<C> &w, int n) { set_nth_work<C>(w, params, n); });
         if (threadIdx.x == 96) count_all(posts);
     } else {
         if (threadIdx.x == 0) {
             memory_init<C>(sm);
-            sm.work = nth_work<C>(params, atomicAdd(params.counter, 1));
+            set_nth_work<C>(sm.work, params, atomicAdd(params.counter, 1));
         }
         __syncthreads();
         int w = warpgroup_index();
@@ -229,7 +230,7 @@ static void backward(const struct problem *p, const struct arrays *a)
         CUDA_CHECK(cudaMemsetAsync(params.counter, 0, counters<C>(p) * sizeof(int),
                                    (cudaStream_t)a->stream));
         launch_backward<C, ordered_memory<C>, false>(gradient_in_order_kernel<C, C::TYPE_OF_T>,
-                                                     params, p, a->stream, C::D == 64);
+                                                     params, a->stream, C::D == 64);
     });
 }
 

@@ -21,6 +21,7 @@
 #include "portable/float_arithmetic.h"
 #include "portable/launch.h"
 #include "problem/layout.h"
+#include "sequences.h"
 #include "vector/half.h"
 
 #ifdef __CUDACC__
@@ -59,14 +60,38 @@ template <enum dtype DTYPE> struct gradient {
     struct mask32 mask;
     int batch, heads_q, heads_kv, group, seqlen_q, seqlen_k, head_dim, head_dim_v;
     float scale, softcap;
+    int rows_q, rows_k;         /* of a head in the arrays: of packed ones all sequences' */
     int key_tiles, query_tiles; /* of a head */
     int padded;                 /* queries of whole tiles */
+    struct sequences all;       /* where packed ones begin */
 };
+
+/* A head's tiles of n rows, of sequences of `length` rows.  Packed ones begin with whole
+ * tiles of their own: sequence s, whose first row is r, with tile r / n + s, so that the one
+ * before has room. */
+static inline size_t tiles_of_head(const struct problem *p, size_t length, size_t total, int n)
+{
+    return p->packed ? total / n + p->batch : (length + n - 1) / n;
+}
+
+/* The sequence that a tile of packed ones belongs to, the last that begins there or before. */
+template <int ROWS>
+static __device__ __forceinline__ int sequence_of_tile(const int *first, int n, int tile)
+{
+    int s = 0;
+    for (int end = n; end - s > 1;) {
+        const int middle = (s + end) / 2;
+        if (first[middle] / ROWS + middle <= tile) s = middle;
+        else end = middle;
+    }
+    return s;
+}
 
 /* The workspace of tiles of br queries: D, lse2 and, if asked for, dq_sum. */
 static inline size_t padded_rows(const struct problem *p, int br)
 {
-    return p->batch * p->heads_q * ((p->seqlen_q + br - 1) / br * br);
+    const size_t batch = p->packed ? 1 : p->batch;
+    return batch * p->heads_q * tiles_of_head(p, p->seqlen_q, p->total_q, br) * br;
 }
 
 static inline size_t gradient_workspace(const struct problem *p, int br)
@@ -94,13 +119,16 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.lse2 = x.D + padded_rows(p, br);
     x.dq_sum = x.lse2 + padded_rows(p, br);
     x.mask = problem_mask32(p);
-    x.batch = (int)p->batch, x.heads_q = (int)p->heads_q, x.heads_kv = (int)p->heads_kv;
+    x.batch = p->packed ? 1 : (int)p->batch;
+    x.heads_q = (int)p->heads_q, x.heads_kv = (int)p->heads_kv;
     x.group = (int)(p->heads_q / p->heads_kv);
     x.seqlen_q = (int)p->seqlen_q, x.seqlen_k = (int)p->seqlen_k;
     x.head_dim = (int)p->head_dim, x.head_dim_v = (int)p->head_dim_v;
     x.scale = p->scale, x.softcap = p->softcap;
-    x.key_tiles = (x.seqlen_k + bc - 1) / bc;
-    x.query_tiles = (x.seqlen_q + br - 1) / br;
+    x.rows_q = (int)stored_queries(p), x.rows_k = (int)stored_keys(p);
+    x.key_tiles = (int)tiles_of_head(p, p->seqlen_k, p->total_k, bc);
+    x.query_tiles = (int)tiles_of_head(p, p->seqlen_q, p->total_q, br);
+    x.all = sequences_of(p, a);
     x.padded = x.query_tiles * br;
     x.rows = padded_rows(p, br);
     return x;
@@ -109,9 +137,11 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
 /* NULL, or what an int or a grid cannot count. */
 static inline const char *gradient_too_large(const struct problem *p)
 {
-    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
+    const size_t rows = p->packed ? p->total_q + p->total_k + 256 * p->batch
+                                  : p->batch * (p->seqlen_q + p->seqlen_k + 256);
+    if (stored_queries(p) > LONGEST || stored_keys(p) > LONGEST)
         return "more than 2^29 queries or keys";
-    if (p->batch * p->heads_q * (p->seqlen_q + p->seqlen_k + 256) > 1u << 31)
+    if (p->heads_q * rows > 1u << 31)
         return "2^31 rows of all heads";
     return NULL;
 }
@@ -174,15 +204,22 @@ static __forceinline__ __device__ float part_of_dot(const typename element<T>::t
 template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y);
 
 /* A row without a key, and one that pads a tile, gets lse2 = inf: its p = 2^(s - inf) is 0.
- *   TERMS  writes -lse / scale and -D as terms, and 0 for such a row: q and do are 0 there, or
- *          every key is hidden */
-template <enum dtype T, bool TERMS>
+ *   TERMS   writes -lse / scale and -D as terms, and 0 for such a row: q and do are 0 there, or
+ *           every key is hidden
+ *   PACKED  queries of a tile; 0: not packed */
+template <enum dtype T, bool TERMS, int PACKED>
 static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct gradient<T> x)
 {
     const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
-    const int head = n / x.padded, i = n % x.padded;
-    const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
-    const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i;
+    const int head = n / x.padded;
+    int i = n % x.padded, end = x.seqlen_q;
+    if (PACKED) {
+        const int *first = x.all.cu_seqlens_q;
+        const int s = sequence_of_tile<PACKED>(first, x.all.n, i / PACKED);
+        i += first[s] - (first[s] / PACKED + s) * PACKED, end = first[s + 1];
+    }
+    const bool exists = head < x.batch * x.heads_q && i < end;
+    const ptrdiff_t row = (ptrdiff_t)head * x.rows_q + i;
     const auto *o = x.o + head / x.heads_q * x.o_strides.batch + head % x.heads_q * x.o_strides.head +
                  i * x.o_strides.row;
     const float part =
@@ -219,11 +256,11 @@ static __global__ void __launch_bounds__(D_THREADS) sinks_kernel(const struct gr
     x.dsinks[h] = sum;
 }
 
-template <enum dtype T, bool TERMS = false>
+template <enum dtype T, bool TERMS = false, int PACKED = 0>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
     if (!x.rows) return;
-    start<struct sums>(row_sums_kernel<T, TERMS>, (x.rows + D_ROWS - 1) / D_ROWS, D_THREADS,
+    start<struct sums>(row_sums_kernel<T, TERMS, PACKED>, (x.rows + D_ROWS - 1) / D_ROWS, D_THREADS,
                        stream, x);
     if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
 }

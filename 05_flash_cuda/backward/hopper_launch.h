@@ -14,6 +14,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     static constexpr int STAGES = 2, DO_STAGES = D == 256 ? 1 : 2; /* tiles of Q and of dO */
     static constexpr int THREADS = 384, DS_WARPS = D == 256 ? 4 : 8; /* warps that write dS */
     static constexpr int RELEASES = D == 256 ? 8 : 2; /* arrivals that release a tile of Q or dO */
+    static constexpr bool PACKED = false; /* are sequences, in one array? */
     static constexpr bool STAGED = false; /* dq passes through shared memory (rung 5) */
     static constexpr int STEP = 1; /* to the next tile of queries; 0: as key_work says (rung 8) */
     static constexpr int DQ_BLOCKS = Br * D / (2 * 64 * 64); /* of a consumer, in a tile */
@@ -27,20 +28,32 @@ template <class C> static size_t backward_workspace(const struct problem *p)
     return (8 + C::D) * padded_rows(p, C::Br) * sizeof(float);
 }
 
+/* The map of an array [batch, heads, n.rows, columns].  In packed ones a box at row n.rows -
+ * length + i, "batch" first + length is that of row i of the sequence first ... first + length
+ * - 1: both dimensions go by rows, from n.rows rows before the array.  So what lies behind a
+ * *sequence* is outside: zeros. */
+static CUtensorMap sequences_map(const struct problem *p, const void *array, struct shape4 n,
+                                 struct strides s, int box_rows)
+{
+    if (!p->packed) return tensor_map(array, p->dtype, n, s, box_rows);
+    n.batch = n.rows + 1, s.batch = s.row;
+    return tensor_map((const uint16_t *)array - n.rows * s.row, p->dtype, n, s, box_rows);
+}
+
 template <class C>
 static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct problem *p,
                                                               const struct arrays *a)
 {
     struct backward_params<C::TYPE_OF_T> params;
-    const struct shape4 q = {p->batch, p->heads_q, p->seqlen_q, p->head_dim};
-    const struct shape4 k = {p->batch, p->heads_kv, p->seqlen_k, p->head_dim};
-    const struct shape4 v = {p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v};
-    const struct shape4 o = {p->batch, p->heads_q, p->seqlen_q, p->head_dim_v};
-    params.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), C::Br);
-    params.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), C::Bc);
-    params.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), C::Bc);
-    params.d_o = tensor_map(a->d_o, p->dtype, o,
-                            strides_or({0, 0, 0}, o.heads, o.rows, o.columns), C::Br);
+    const struct shape4 q = {p->batch, p->heads_q, stored_queries(p), p->head_dim};
+    const struct shape4 k = {p->batch, p->heads_kv, stored_keys(p), p->head_dim};
+    const struct shape4 v = {p->batch, p->heads_kv, stored_keys(p), p->head_dim_v};
+    const struct shape4 o = {p->batch, p->heads_q, stored_queries(p), p->head_dim_v};
+    params.q = sequences_map(p, a->q, q, strides_of_q(p), C::Br);
+    params.k = sequences_map(p, a->k, k, strides_of_k(p), C::Bc);
+    params.v = sequences_map(p, a->v, v, strides_of_v(p), C::Bc);
+    params.d_o = sequences_map(p, a->d_o, o, strides_or({0, 0, 0}, o.heads, o.rows, o.columns),
+                               C::Br);
     params.x = gradient_of<C::TYPE_OF_T>(p, a, C::Br, C::Bc);
     params.x.terms = (uint16_t *)a->workspace;
     params.x.dq_sum = (float *)a->workspace + 8 * params.x.rows;
@@ -54,12 +67,12 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
  *   lasting  a block for each multiprocessor, and a counter behind dq_sum, 0, too */
 template <class C, class MEMORY, bool ZERO = true, class KERNEL>
 static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_OF_T> &params,
-                            const struct problem *p, void *stream, bool lasting = false)
+                            void *stream, bool lasting = false)
 {
     const struct gradient<C::TYPE_OF_T> &x = params.x;
-    const int blocks = (int)(p->batch * p->heads_kv * x.key_tiles);
+    const int blocks = x.batch * x.heads_kv * x.key_tiles;
     const size_t numbers = x.rows * C::D;
-    launch_row_sums<C::TYPE_OF_T, true>(x, stream);
+    launch_row_sums<C::TYPE_OF_T, true, C::PACKED ? C::Br : 0>(x, stream);
     if (ZERO)
         CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, (numbers + lasting) * sizeof(float),
                                    (cudaStream_t)stream));
@@ -67,13 +80,18 @@ static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_
     start<struct sums>(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, stream, x);
 }
 
+/* A config, but of packed sequences. */
+template <class C> struct packed : C { static constexpr bool PACKED = true; };
+
 /* Calls use(config) with the one for the problem: the least of the DIMS that holds its two. */
 template <template <class, enum dtype, int> class CONFIG, int... DIMS, class F>
 static void with_config(const struct problem *p, F use)
 {
     const int d = head_dim_of<DIMS...>(p);
     auto if_it_is = [&](auto config) {
-        if (config.D == d && config.TYPE_OF_T == p->dtype) use(config);
+        if (config.D != d || config.TYPE_OF_T != p->dtype) return;
+        if (p->packed) use(packed<decltype(config)>());
+        else use(config);
     };
     (if_it_is(CONFIG<__nv_bfloat16, BF16, DIMS>()), ...);
     (if_it_is(CONFIG<__half, F16, DIMS>()), ...);
@@ -124,6 +142,6 @@ static size_t workspace_of(const struct problem *p)
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,            \
     .types = TYPE(F16) | TYPE(BF16),                                                          \
     .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW |      \
-                WITH_STRIDES,                                                                 \
+                WITH_STRIDES | WITH_PACKED,                                                   \
     .max_score = INFINITY, .masked_rows = 1
 #endif

@@ -68,6 +68,34 @@ struct queries<C> {
  * of queries that see some of them, head after head of the group: first, first + step, ... */
 struct key_work { int head_kv, j_0, first, n, step; };
 
+/* A row of a map (hopper_launch.h). */
+struct box_row { int row, batch; };
+
+/* Work in packed arrays: with the problem that its sequence is on its own, and the place of its
+ * row 0 in the maps. */
+template <enum dtype T> struct packed_work : key_work {
+    struct gradient<T> x;
+    struct box_row q, k;
+};
+template <class C>
+using any_work = std::conditional_t<C::PACKED, struct packed_work<C::TYPE_OF_T>, struct key_work>;
+
+/* The problem that some work belongs to. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ const struct gradient<T> &
+problem_of(const struct backward_params<T> &params, const any_work<C> &w)
+{
+    if constexpr (C::PACKED) return w.x;
+    else return params.x;
+}
+
+/* Rows of dk and dv before those of a key head. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ ptrdiff_t keys_before(const struct gradient<T> &x, int head_kv)
+{
+    return (ptrdiff_t)head_kv * (C::PACKED ? x.rows_k : x.seqlen_k);
+}
+
 /* The tile of queries after i_0, and around to the first. */
 template <class C>
 static __device__ __forceinline__ int next_queries(const struct key_work &work, int i_0)
@@ -85,7 +113,7 @@ template <class C> struct backward_memory {
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
         do_empty[C::STAGES], ds_full[2], dq_full[2], dq_empty[2];
     alignas(128) float dq[2][C::STAGED ? 64 * 64 : 4]; /* STAGED: of each consumer */
-    struct key_work work; /* here, not in registers: consumers have none left */
+    any_work<C> work; /* here, not in registers: consumers have none left */
 };
 
 template <class C> static __device__ __forceinline__ void memory_init(backward_memory<C> &sm)
@@ -125,13 +153,46 @@ static __device__ __forceinline__ int nth_tile(const struct backward_params<T> &
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ struct key_work key_work_of(const struct gradient<T> &x,
-                                                              int block)
+                                                              int head_kv, int tile)
 {
-    struct key_work w = {block / x.key_tiles, block % x.key_tiles * C::Bc, 0, 0, 1};
+    struct key_work w = {head_kv, tile * C::Bc, 0, 0, 1};
     struct key_range32 seen = queries_of(x.mask, x.seqlen_q, w.j_0, min(w.j_0 + C::Bc, x.seqlen_k));
     w.first = seen.first / C::Br;
     w.n = seen.first < seen.end ? (seen.end + C::Br - 1) / C::Br - w.first : 0;
     return w;
+}
+
+/* x as the problem of sequence s alone.  Its tiles of queries are those after the others'. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void set_sequence(struct gradient<T> &x,
+                                                    const struct rows_of_sequence &s, int number)
+{
+    const ptrdiff_t first = s.q / C::Br + number;
+    x.seqlen_q = s.seqlen_q, x.seqlen_k = s.mask.seqlen_k, x.mask = s.mask;
+    x.dq += (ptrdiff_t)s.q * x.head_dim;
+    x.dk += (ptrdiff_t)s.k * x.head_dim, x.dv += (ptrdiff_t)s.k * x.head_dim_v;
+    x.terms += first * C::Br * 8, x.dq_sum += first * C::Br * C::D;
+}
+
+/* The work of a block of threads: tile block % key_tiles of a head. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void set_work(any_work<C> &w,
+                                                const struct backward_params<T> &params, int block)
+{
+    const struct gradient<T> &x = params.x;
+    const int head = block / x.key_tiles, tile = block % x.key_tiles;
+    if constexpr (C::PACKED) {
+        const int *first = x.all.cu_seqlens_k, s = sequence_of_tile<C::Bc>(first, x.all.n, tile);
+        const struct rows_of_sequence rows = find_sequence(x.all, s);
+        w.x = x;
+        set_sequence<C>(w.x, rows, s);
+        w.q = {x.rows_q - rows.seqlen_q, rows.q + rows.seqlen_q};
+        w.k = {x.rows_k - w.x.seqlen_k, rows.k + w.x.seqlen_k};
+        (struct key_work &)w = key_work_of<C>(w.x, head, tile - rows.k / C::Bc - s);
+        if (w.j_0 >= w.x.seqlen_k) w.n = 0;
+    } else {
+        w = key_work_of<C>(x, head, tile);
+    }
 }
 
 /* ---- the producer, one thread: K and V, then tile after tile of queries ---- */
@@ -139,14 +200,16 @@ static __device__ __forceinline__ struct key_work key_work_of(const struct gradi
 template <class C, enum dtype T>
 static __device__ __forceinline__ void load_keys(typename C::T *k, typename C::T *v, uint64_t *full,
                                                  const struct backward_params<T> &params,
-                                                 const struct key_work &w)
+                                                 const any_work<C> &w)
 {
-    const int batch = w.head_kv / params.x.heads_kv, head = w.head_kv % params.x.heads_kv;
+    const int head = w.head_kv % params.x.heads_kv;
+    struct box_row at = {0, w.head_kv / params.x.heads_kv};
+    if constexpr (C::PACKED) at = w.k;
     mbarrier_arrive_expect_tx(full, 2 * C::Bc * C::D * 2);
 #pragma unroll
     for (int i = 0; i < C::D / 64; i++) {
-        tma_load_box(k + i * C::Bc * 64, &params.k, full, 64 * i, w.j_0, head, batch);
-        tma_load_box(v + i * C::Bc * 64, &params.v, full, 64 * i, w.j_0, head, batch);
+        tma_load_box(k + i * C::Bc * 64, &params.k, full, 64 * i, at.row + w.j_0, head, at.batch);
+        tma_load_box(v + i * C::Bc * 64, &params.v, full, 64 * i, at.row + w.j_0, head, at.batch);
     }
 }
 
@@ -161,15 +224,17 @@ static __device__ __forceinline__ auto *d_o_of(MEMORY &sm, int stage)
 template <class C, class MEMORY, enum dtype T>
 static __device__ __forceinline__ void load_queries(MEMORY &sm,
                                                     const struct backward_params<T> &params,
-                                                    const struct key_work &w,
+                                                    const any_work<C> &w,
                                                     struct pipeline_state &at)
 {
-    const struct gradient<T> &x = params.x;
+    const struct gradient<T> &x = problem_of<C>(params, w);
     const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
+    struct box_row box = {0, batch};
+    if constexpr (C::PACKED) box = w.q;
     for (int h = 0; h < x.group; h++)
         for (int t = w.first, i = t * C::Br; t < w.first + w.n; t++, i = next_queries<C>(w, i)) {
-            /* With the same form for all, ptxas gives the products of one of the rungs 5 to 8 other
-             * registers, and it is 2 to 5 % slower. */
+            /* two forms of one number: with either for all, ptxas gives the products of one of the
+             * rungs 5 to 8 other registers */
             const int head = h_kv * x.group + h;
             const int i_0 = C::D == 128 && C::STEP == 1 ? t * C::Br : i;
             const ptrdiff_t row = (ptrdiff_t)(batch * x.heads_q + head) * x.padded + i_0;
@@ -178,8 +243,8 @@ static __device__ __forceinline__ void load_queries(MEMORY &sm,
             mbarrier_arrive_expect_tx(&sm.q_full[at.index], C::Br * (C::D * 2 + 16));
 #pragma unroll
             for (int i = 0; i < C::D / 64; i++)
-                tma_load_box(to.q + i * C::Br * 64, &params.q, &sm.q_full[at.index], 64 * i, i_0,
-                             head, batch);
+                tma_load_box(to.q + i * C::Br * 64, &params.q, &sm.q_full[at.index], 64 * i,
+                             box.row + i_0, head, box.batch);
             tma_load_bytes(to.lse, x.terms + row * 8, C::Br * 16, &sm.q_full[at.index]);
             /* one place for dO: its phase counts tiles */
             const struct pipeline_state d_o =
@@ -189,7 +254,7 @@ static __device__ __forceinline__ void load_queries(MEMORY &sm,
 #pragma unroll
             for (int i = 0; i < C::D / 64; i++)
                 tma_load_box(d_o_of(sm, at.index) + i * C::Br * 64, &params.d_o,
-                             &sm.do_full[d_o.index], 64 * i, i_0, head, batch);
+                             &sm.do_full[d_o.index], 64 * i, box.row + i_0, head, box.batch);
             tma_load_bytes(to.D_i, x.terms + (x.rows + row) * 8, C::Br * 16,
                            &sm.do_full[d_o.index]);
             advance<C::STAGES>(at);
@@ -393,13 +458,22 @@ static __device__ __forceinline__ int dq_block(const struct gradient<T> &x, int 
 
 /* dq = scale dq_sum, rounded, row by row: a warpgroup for each block. */
 template <class C, enum dtype T>
-static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradient<T> x)
+static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradient<T> whole)
 {
     constexpr int WIDE = C::D / 64;
-    const float *from = x.dq_sum + (ptrdiff_t)blockIdx.x * 64 * 64 + threadIdx.x * 4;
-    const int block = blockIdx.x / WIDE, of_head = x.padded / 64, head = block / of_head;
-    const int row = block % of_head * 64 + first_row(), column = blockIdx.x % WIDE * 64;
-    const int i_0 = block % of_head * 64 / C::Br * C::Br;
+    const float *from = whole.dq_sum + (ptrdiff_t)blockIdx.x * 64 * 64 + threadIdx.x * 4;
+    const int block = blockIdx.x / WIDE, of_head = whole.padded / 64, head = block / of_head;
+    const int column = blockIdx.x % WIDE * 64;
+    int first = block % of_head * 64;
+    struct gradient<T> x = whole;
+    if constexpr (C::PACKED) {
+        const int *starts = x.all.cu_seqlens_q;
+        const int s = sequence_of_tile<C::Br>(starts, x.all.n, first / C::Br);
+        set_sequence<C>(x, find_sequence(x.all, s), s);
+        first -= (starts[s] / C::Br + s) * C::Br;
+    }
+    const int row = first + first_row(), i_0 = first / C::Br * C::Br;
+    if (i_0 >= x.seqlen_q) return;
     const struct key_range32 seen = some_row_sees(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
     const bool summed = seen.first < seen.end; /* else nobody wrote a sum */
     float dq[32];
@@ -408,7 +482,7 @@ static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradi
         const float4 four = summed ? *(const float4 *)(from + i * 128 * 4) : make_float4(0, 0, 0, 0);
         dq[4 * i] = four.x, dq[4 * i + 1] = four.y, dq[4 * i + 2] = four.z, dq[4 * i + 3] = four.w;
     }
-    store_gradient<typename C::T>(x.dq + (ptrdiff_t)head * x.seqlen_q * x.head_dim, dq, x.scale,
+    store_gradient<typename C::T>(x.dq + (ptrdiff_t)head * x.rows_q * x.head_dim, dq, x.scale,
                                   row, x.seqlen_q, column, x.head_dim);
 }
 
