@@ -75,7 +75,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",
-    .idea = "products of bf16 pairs",
+    .idea = "pairs of bf16",
     SERVES(TYPE(BF16)),
     .all_cores = 1,
     .lacks = lacks_dot_bf16,
@@ -85,7 +85,7 @@ const struct variant bf16_dot = {
 
 const struct variant bf16_amx = {
     .name = "amx",
-    .idea = "products on AMX tiles",
+    .idea = "AMX tiles",
     SERVES(TYPE(BF16)),
     .all_cores = 1,
     .lacks = lacks_amx,

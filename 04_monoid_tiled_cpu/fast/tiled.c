@@ -240,7 +240,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled",
-    .idea = "192 queries per key",
+    .idea = "tiles of 192 rows",
     SERVES(TYPE(F32)),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
@@ -248,7 +248,7 @@ const struct variant tiled_loops = {
 
 const struct variant tiled_microkernel = {
     .name = "microkernel",
-    .idea = "products in registers",
+    .idea = "sums in registers",
     SERVES(TYPE(F32)),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
@@ -266,7 +266,7 @@ const struct variant tiled_all_cores = {
 
 const struct variant tiled_widened = {
     .name = "widened",
-    .idea = "16-bit keys, widened",
+    .idea = "keys are widened",
     SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS),
     .all_cores = 1,
     .workspace = tiles_workspace, .cost = tiled_cost,
