@@ -1,5 +1,5 @@
 /* cluster_ptx.h: the instructions of a Hopper GPU that blocks need to work together: a wait for
- * what another block has written, a store into its shared memory. */
+ * what another block has written, a store into its shared memory, a word in main memory. */
 #ifndef CLUSTER_PTX_H
 #define CLUSTER_PTX_H
 
@@ -35,6 +35,19 @@ static __device__ inline void send(WORD word, WORD *slot, uint64_t *barrier, int
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 "
                  "[%0], %1, [%2];" ::"r"(remote_slot), "l"(bits), "r"(remote_barrier)
                  : "memory");
+}
+
+/* A word in main memory that blocks write and read at the same time. */
+static __device__ inline void store_shared_word(uint64_t *word, uint64_t bits)
+{
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(bits) : "memory");
+}
+
+static __device__ inline uint64_t load_shared_word(const uint64_t *word)
+{
+    uint64_t bits;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
+    return bits;
 }
 
 #endif
