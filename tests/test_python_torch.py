@@ -117,6 +117,9 @@ def test_an_extension_that_does_not_fit_is_left_aside(monkeypatch):
             change.setattr(torch.Tensor, "__dlpack_c_exchange_api__",
                            new(ctypes.addressof(table), b"dlpack_exchange_api", None))
             assert quick._extension() is None
+    with monkeypatch.context() as change, pytest.warns(match="another version of the library"):
+        change.setattr(ctypes, "sizeof", lambda kind: 8)  # of a problem that has grown since
+        assert quick._extension() is None
     monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".so"])
     assert quick._extension() is None
 

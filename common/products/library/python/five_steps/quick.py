@@ -7,6 +7,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import os
+import warnings
 
 import torch
 
@@ -52,8 +53,12 @@ def _extension():
         functions.append(_empty_strided(place))
     try:
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        module.setup(pointer(capsule, b"dlpack_exchange_api"), torch.uint8, torch.float32, *functions)
+        module.setup(pointer(capsule, b"dlpack_exchange_api"), ctypes.sizeof(_Problem), torch.uint8,
+                     torch.float32, *functions)
     except ImportError:  # Python 3.9, or a DLPack that the extension does not know
+        return None
+    except TypeError as error:
+        warnings.warn(f"{path} is not used, so short calls take longer: {error}; build it again")
         return None
     return module
 
@@ -87,7 +92,7 @@ def _array(name, a, shape, q, dtype=torch.int32):
 def _bias(bias, q, k, order):
     """The bias in float32, and its fields; it lies as the library reads it."""
     if bias.dtype is torch.bool:
-        bias = torch.where(bias, 0.0, -torch.inf)
+        bias = bias.log() if bias.is_cuda else torch.where(bias, 0.0, -torch.inf)  # log: one kernel of three
     shape, steps, dims = bias.shape, bias.stride(), bias.dim()
     heads, rows = (-2, -3) if order == ROWS_HEADS else (-3, -2)
     wanted = [q.shape[0] if q.dim() == 4 else 1, q.shape[heads] if q.dim() > 2 else 1, q.shape[rows]]
