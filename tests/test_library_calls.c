@@ -152,7 +152,9 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
     WRONG(FIVE_STEPS_INVALID, "size", p.size--);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);
-    WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = GPU; p.isolate_v = 1);
+    WRONG(FIVE_STEPS_OK, "", p.device = GPU; p.isolate_v = 1);
+    WRONG(FIVE_STEPS_UNSUPPORTED, "invariant bits in 16 bits", p.device = GPU,
+          p.type = FIVE_STEPS_F16, p.invariant = 1);
 }
 
 static const char *kernel_of(struct five_steps_attention_problem p)

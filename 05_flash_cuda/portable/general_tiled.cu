@@ -3,7 +3,8 @@
  *
  *   heads    head_dim in pieces of MAX_COLS columns; a block of threads for each MAX_COLS columns
  *            of the output
- *   windows  tiles outside of a block's window are neither loaded nor computed
+ *   windows  tiles outside of a block's window are neither loaded nor computed.  A tile begins at a
+ *            multiple of Bc keys, and no query looks at another: its bits depend on its keys alone
  *   packed   sequences of different lengths, and arrays with strides
  *   scores   a soft cap; a bias for each batch or head; sinks */
 #define BESIDE_RUNG_1
@@ -27,16 +28,16 @@ struct general_work {
 };
 
 /* Copies rows to shared memory, as floats.
- *   from  n rows of `cols` elements, `stride` elements from one row to the next
+ *   row(r)  `cols` elements, for r = first ... end - 1
  *   to (n_rows, pitch)  what lies beyond them becomes 0, up to a multiple of 4 columns */
-template <class T>
-static __device__ void load_rows(float *to, int pitch, int n_rows, const T *from,
-                                 size_t stride, int n, int cols)
+template <class ROW>
+static __device__ void load_rows(float *to, int pitch, int n_rows, ROW row, int first, int end,
+                                 int cols)
 {
     int width = (cols + 3) / 4 * 4;
     for (int i = threadIdx.x; i < n_rows * width; i += THREADS) {
         int r = i / width, c = i % width;
-        to[r * pitch + c] = r < n && c < cols ? (float)from[r * stride + c] : 0.0f;
+        to[r * pitch + c] = r >= first && r < end && c < cols ? (float)row(r)[c] : 0.0f;
     }
 }
 
@@ -58,8 +59,9 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
     const struct strides at_q = strides_of_q(&p), at_k = strides_of_k(&p), at_v = strides_of_v(&p);
     const T *q = (const T *)x.a.q + query_at(&p, &seq, at_q, h, i_0);
-    const T *k = (const T *)x.a.k + key_at(&p, &x.a, &seq, at_k, h / x.group, 0);
-    const T *v = (const T *)x.a.v + key_at(&p, &x.a, &seq, at_v, h / x.group, 0) + c_0;
+    auto key = [&](const void *array, const struct strides &at, int j) {
+        return (const T *)array + key_at(&p, &x.a, &seq, at, h / x.group, j);
+    };
 
     /* keys that some query of the block sees; of a window those before it are skipped */
     const struct mask32 mask = mask_in_32_bits(mask_of_lengths(&p, seqlen_q, seq.seqlen_k));
@@ -69,19 +71,21 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
     float o[ROWS][COLS] = {};
     for (int r = 0; r < ROWS; r++) state[r] = se_unit();
 
-    for (int j_0 = keys.first; j_0 < keys.end; j_0 += Bc) {
-        int n_k = min(+Bc, keys.end - j_0);
+    const int first = keys.first / Bc * Bc;
+    for (int j_0 = first; j_0 < keys.end; j_0 += Bc) {
+        int hidden = max(0, keys.first - j_0), n_k = min(+Bc, keys.end - j_0); /* may lie in no page */
         float s[ROWS] = {};
         for (int d = 0; d < head_dim; d += MAX_COLS) {
             int cols = min(+MAX_COLS, head_dim - d);
             __syncthreads(); /* nobody reads the previous tile any more */
-            if (j_0 == keys.first || head_dim > MAX_COLS)
-                load_rows(shared.q[0], MAX_COLS, Br, q + d, at_q.row, n_q, cols);
-            load_rows(shared.k[0], MAX_COLS + 4, Bc, k + j_0 * at_k.row + d, at_k.row, n_k,
-                      cols);
+            if (j_0 == first || head_dim > MAX_COLS)
+                load_rows(shared.q[0], MAX_COLS, Br, [&](int r) { return q + r * at_q.row + d; }, 0,
+                          n_q, cols);
+            load_rows(shared.k[0], MAX_COLS + 4, Bc,
+                      [&](int r) { return key(x.a.k, at_k, j_0 + r) + d; }, hidden, n_k, cols);
             if (d == 0)
-                load_rows(shared.v[0], MAX_COLS, Bc, v + j_0 * at_v.row, at_v.row, n_k,
-                          cols_v);
+                load_rows(shared.v[0], MAX_COLS, Bc,
+                          [&](int r) { return key(x.a.v, at_v, j_0 + r) + c_0; }, hidden, n_k, cols_v);
             __syncthreads(); /* the tile is complete */
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
@@ -139,6 +143,8 @@ static const char *refuses(const struct problem *p)
 {
     if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
         return "more than 2^29 queries or keys";
+    if (p->invariant && p->dtype != F32) /* where strides or pages differ, others take the call */
+        return "invariant bits in 16 bits";
     return n_blocks(p) > 0x7fffffff ? "2^31 blocks of 32 queries" : NULL;
 }
 
@@ -152,7 +158,8 @@ GPU_VARIANT(general_tiled) = {
     .least_arch = 75,
     .types = ALL_TYPES,
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
+                WITH_INVARIANT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
