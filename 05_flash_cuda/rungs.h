@@ -13,6 +13,7 @@
 #define GRADIENT(name, ...)
 #endif
 BESIDE(general_tiled)
+BESIDE(invariant)
 RUNG(tiled, F32, "", "", "")
 RUNG(register_tiled, F32, "3 to 4",
      "rung 1 reads shared memory once for each product, which feeds a quarter of the multiply-adds; of R + C numbers read rung 2 makes R C products",
@@ -59,7 +60,6 @@ BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",
      "small things, each of 1 to 4 % at some lengths; at d = 64 consumers that multiply one after another do not take exponentials at the same time",
      "tensor_pct issue_pct clock_ghz")
-BESIDE(invariant)
 BESIDE(split_kv)
 BESIDE(split_kv_f32)
 BESIDE(split_kv_cache)

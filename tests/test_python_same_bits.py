@@ -137,11 +137,6 @@ DETERMINISTIC = [(dtype, n, d, more) for dtype in ("float32", "bfloat16") for n,
     (200, 64, {"softcap": 2.0}), (130, 264, {}))]
 
 
-def is_refused(device, asked, dtype, d):
-    """No kernel of a GPU has these."""
-    return device == "cuda" and (d > 256 or asked == "invariant" and dtype == "float32")
-
-
 @WITH_TORCH
 @pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * bool(torch and torch.cuda.is_available()))
 @pytest.mark.parametrize("asked", ["argument", "flag", "invariant"])
@@ -149,7 +144,7 @@ def is_refused(device, asked, dtype, d):
 def test_gradients_in_a_fixed_order_have_the_same_bits(device, asked, dtype, n, d, more):
     if asked != "argument" and (device == "cpu" or d != 64):
         pytest.skip("one case says it")
-    if is_refused(device, asked, dtype, d):
+    if device == "cuda" and d > 256:
         pytest.skip("on a GPU there is no kernel")
     leaves = [torch.from_numpy(normal(2, h, n, d, seed=h)).to(device, getattr(torch, dtype)).requires_grad_()
               for h in (4, 2, 2)]

@@ -1,10 +1,19 @@
 /* test_tensor_cores.cc: how split-KV cuts the keys, what it refuses before it allocates, and which
- * gradient is taken. */
+ * gradient is taken; and that kernels with invariant bits have the same. */
 #include <criterion/criterion.h>
+
+#include <vector>
 
 #include "harness.h"
 
-extern "C" const struct variant split_kv, split_kv_f32;
+extern "C" {
+#include "problem/choice.h"
+#include "problem/dtype.h"
+#include "problem/variant.h"
+#include "vector/half.h"
+}
+
+extern "C" const struct variant general, general_tiled, invariant, split_kv, split_kv_f32;
 extern "C" const struct variant gradient_overlap, gradient_wide_heads, gradient_narrow_heads,
     gradient_in_order;
 
@@ -65,4 +74,55 @@ Test(tensor_cores, the_gradient_in_order_is_taken_where_keys_are_few)
             if (!v->refuses(&p) && !v->yields(&p)) taken = v;
         cr_expect_eq(taken, w.taken, "d = %zu, %zu keys", w.d, w.keys);
     }
+}
+
+/* o and lse of the last n queries of p, from v. */
+static std::vector<uint32_t> bits_of(const struct variant &v, struct problem p, struct arrays a, size_t n)
+{
+    const size_t all = p.seqlen_q, d = p.head_dim_v;
+    p.q_strides = {all * p.heads_q * p.head_dim, all * p.head_dim, p.head_dim};
+    a.q = (const char *)a.q + (all - n) * p.head_dim * dtype_size(p.dtype);
+    p.seqlen_q = n;
+    std::vector<float> o(p.heads_q * n * d);
+    std::vector<float> lse(p.heads_q * n);
+    std::vector<char> work(v.workspace ? v.workspace(&p) : 0);
+    a.o = o.data(), a.lse = lse.data(), a.workspace = work.data();
+    cr_assert_null(variant_refuses(&v, &p), "%s: %s", v.name, variant_refuses(&v, &p));
+    variant_call(&v, &p, &a);
+    std::vector<uint32_t> bits;
+    for (size_t i = 0; i < o.size(); i++) bits.push_back(f32_bits(dtypes[p.dtype].load(o.data(), i)));
+    for (float x : lse) bits.push_back(f32_bits(x));
+    return bits;
+}
+
+/* Hopper's wgmma, and mma.sync of many queries; of few in leaves side by side; float32's one kernel.
+ * Of 1100 keys two leaves are whole; in the window the first is hidden. */
+Test(tensor_cores, invariant_bits_are_those_of_each_kernel)
+{
+    for (const enum dtype dtype : {F32, F16, BF16})
+        for (const size_t d : {64, 128})
+            for (const size_t window : {0, 530}) {
+                struct problem p = decode(&split_kv, 70, 1100);
+                p.dtype = dtype, p.heads_q = 2, p.head_dim = p.head_dim_v = d, p.scale = 0.5f;
+                p.causal = p.has_sinks = p.invariant = 1;
+                p.has_window = window > 0, p.window_left = (ptrdiff_t)window, p.window_right = 0;
+                std::vector<float> x[3];
+                for (int i = 0; i < 3; i++) {
+                    x[i].resize((i ? p.seqlen_k : 2 * p.seqlen_q) * d);
+                    for (size_t j = 0; j < x[i].size(); j++)
+                        dtypes[dtype].store(x[i].data(), j, (float)sin(0.7 * j * (j % 97 + i)));
+                }
+                const float sinks[] = {0.5f, 3.0f};
+                struct arrays a = {};
+                a.q = x[0].data(), a.k = x[1].data(), a.v = x[2].data(), a.sinks = sinks;
+                const struct variant &by_mma = dtype == F32 ? general_tiled : invariant;
+                const auto want = bits_of(dtype == F32 ? general_tiled : general, p, a, 70);
+                const auto few = bits_of(by_mma, p, a, 3);
+                cr_expect(bits_of(by_mma, p, a, 70) == want, "%s, d = %zu", dtype_name(dtype), d);
+                for (size_t i = 0; i < few.size(); i++) { /* [head][query][column], then lse */
+                    const size_t w = i < 6 * d ? d : 1, at = i < 6 * d ? i : i - 6 * d;
+                    cr_assert_eq(few[i], want[(i < 6 * d ? 0 : 140 * d) +
+                                              (at / (3 * w) * 70 + 67) * w + at % (3 * w)]);
+                }
+            }
 }

@@ -8,26 +8,28 @@
  *            the GPU (work_list.h).  A copy may run over the end of a sequence: its keys are
  *            masked, its values replaced by zeros, and the last rows of o leave from registers
  *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
- *            asked for, so the plain path stays as it is */
+ *            asked for, so the plain path stays as it is
+ *   bits     of a query that depend on its keys alone: keys are folded leaf by leaf (leaves.h) */
 #include "general_step.h"
 #include "launch.h"
 #include "store.h"
 #include "work_list.h"
 
 /* Stages of K and V: as many as fit. */
-constexpr int stages(int d, int keys, bool bias, int per_sm)
+constexpr int stages(int d, int keys, bool bias, int per_sm, bool leaves)
 {
     if (d > 128 || bias) return 2;
-    if (keys == 64 && per_sm == 1) return 4;
+    if (keys == 64 && per_sm == 1) return leaves ? 3 : 4;
     return d > 64 ? 2 : 3;
 }
 
 template <class T, int D, int V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
-          int PER_SM = 1>
-struct config
-    : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM), !HAS_BIAS, PER_SM> {
+          int PER_SM = 1, bool BY_LEAF = false>
+struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM, BY_LEAF),
+                      !HAS_BIAS && !BY_LEAF, PER_SM> {
     static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
-    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
+    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS, LEAVES = BY_LEAF;
+    static constexpr bool TMA_STORE = config::tiles::TMA_STORE && !LEAVES;
     static constexpr bool Q_IN_REGISTERS = config::tiles::Q_IN_REGISTERS && !BIAS;
 };
 
@@ -44,6 +46,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * IN_PANELS<DV<C>> : 8];
+    alignas(16) float4 total[C::LEAVES ? C::Br * DV<C> / 4 : 1]; /* o of the leaves so far */
     struct rows_of_sequence sequence[C::Q_STAGES]; /* of the tile in that stage of Q */
     float unit; /* for registers: ptxas loads a parameter again in every block */
 };
@@ -83,13 +86,17 @@ static __device__ __forceinline__ void normalize(consumer<C> &x, const struct sc
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float l = quad_sum(x.rows.l[i]), sum = natural_log(x.rows.mc[i], l);
+        float l = C::LEAVES ? x.rows.l[i] : quad_sum(x.rows.l[i]);
+        float sum = natural_log(x.rows.mc[i], l);
         if (C::BIAS) sum = x.rows.m[i] + natural_log(0.0f, l); /* m is not scaled there */
         factor[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
         if (terms.sinks) factor[i] *= add_sink(&sum, terms.sinks[head]);
         if (threadIdx.x % 4 == 0 && 8 * i < n_rows) lse[8 * i] = sum;
     }
     scale_rows(x.o, factor);
+#pragma unroll
+    for (float &o : x.o)
+        if (C::LEAVES) o += 0.0f; /* -0 becomes 0, as for a query that merges more leaves */
 }
 
 /* Writes the consumer's 64 rows of o and lse, from query `first` of the sequence on. */
@@ -108,6 +115,52 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
                              work_tile{t.tile, t.head, seq.batch}, 8 + w);
     else
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
+}
+
+/* total . leaf: the new total, also as x's state.  The part of a thread's o that is in shared memory,
+ * `kept`, belongs to this thread alone. */
+template <class C>
+static __device__ __forceinline__ void merge_leaf(consumer<C> &x, struct rows &total, float4 *kept)
+{
+    struct join j[2];
+    for (int i = 0; i < 2; i++) {
+        j[i] = join_of(total.m[i], x.rows.m[i], x.unit);
+        total.l[i] = joined(j[i], total.l[i], quad_sum(x.rows.l[i]));
+        total.m[i] = j[i].m, total.mc[i] = reference_of(j[i].m, x.unit);
+    }
+#pragma unroll
+    for (int i = 0; i < DV<C> / 8; i++) {
+        const float4 a = kept[i * C::Br * 2];
+        float (&b)[4] = *(float (*)[4])(x.o + 4 * i);
+        b[0] = joined(j[0], a.x, b[0]), b[1] = joined(j[0], a.y, b[1]);
+        b[2] = joined(j[1], a.z, b[2]), b[3] = joined(j[1], a.w, b[3]);
+        kept[i * C::Br * 2] = make_float4(b[0], b[1], b[2], b[3]);
+    }
+    x.rows = total;
+}
+
+/* The blocks that a consumer sees, leaf after leaf; the last one's output and leaf are still open. */
+template <class C>
+static __device__ __forceinline__ void
+fold_leaves(consumer<C> &x, memory<C> &sm, const struct general_scores &scores, struct rows &total,
+            float4 *kept, struct blocks seen, struct blocks open, int w)
+{
+    total = x.rows; /* empty */
+#pragma unroll
+    for (int i = 0; i < DV<C> / 8; i++) kept[i * C::Br * 2] = make_float4(0, 0, 0, 0);
+    for (int n = seen.first; n < seen.end; n++) {
+        const bool is_cut = n < open.first || n >= open.end;
+        if (n > seen.first && n % (LEAF / C::Bc)) {
+            step<C, GROWING>(x, sm.kv, scores, w, n, is_cut);
+            continue;
+        }
+        if (n > seen.first) {
+            last_pv(x, sm.kv);
+            merge_leaf(x, total, kept);
+            clear(x.rows, x.o);
+        }
+        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, is_cut);
+    }
 }
 
 /* The end of the key blocks that some query of the tile sees. */
@@ -136,23 +189,31 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
     const float *bias = C::BIAS ? bias_of_head(call.terms, t) : NULL;
     const struct general_scores scores = {call.terms, seq, t, bias, w};
+    float4 *kept = sm.total + (C::LEAVES ? 128 * w + threadIdx.x % 128 : 0);
+    struct rows total;
     int n = tile.first;
     clear(x.rows, x.o);
     for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);
     if (seen.first < seen.end) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
-        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
-        for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
-            step<C, GROWING>(x, sm.kv, scores, w, n, true);
-        for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
-        for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
+        if constexpr (C::LEAVES) {
+            fold_leaves(x, sm, scores, total, kept, seen, open, w);
+            n = seen.end;
+        } else {
+            step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
+            for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
+                step<C, GROWING>(x, sm.kv, scores, w, n, true);
+            for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
+            for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
+        }
         if (C::WARPGROUPS == 2) /* three lack the registers */
             for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         const bool is_cut = call.list.tile || call.sequences.seqlens_k;
         const int valid = is_cut ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
         typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
+        if constexpr (C::LEAVES) merge_leaf(x, total, kept);
     } else {
         for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
     }
@@ -229,6 +290,7 @@ struct geometry {
 static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
+    if (p->invariant) return {LEAF_BLOCK, wider_head(p) > 64 ? 2 : 4};
     const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
     const bool narrow_v = p->head_dim_v <= 128 && wider_head(p) <= 192 && p->softcap == 0.0f;
     if (wider_head(p) > 128) return {narrow_v ? 96 : 64, 2};
@@ -247,7 +309,11 @@ static void launch_tiles(const struct problem *p, const struct arrays *a)
 template <class T, int D, int DV>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    const bool adds = p->softcap > 0.0f || p->has_bias; /* then there are no widths in between */
+    /* then there are no widths in between */
+    const bool adds = p->softcap > 0.0f || p->has_bias || p->invariant;
+    if constexpr (D == 64 || D == 128)
+        if (p->invariant)
+            return launch_as<config<T, D, DV, LEAF_BLOCK, 0, 0, D == 64 ? 4 : 2, 1, true>>(p, a);
     if constexpr (D == 96) {
         if (adds) return launch<T, 128, 128>(p, a);
         if (geometry_of(p).keys == 128) launch_as<config<T, D, DV, 128, 0, 0, 2>>(p, a);
@@ -276,6 +342,9 @@ static const char *refuses(const struct problem *p)
 {
     if (p->has_bias && wider_head(p) > 128)
         return "a bias with a head_dim above 128";
+    if (p->invariant &&
+        (p->has_bias || p->softcap > 0.0f || wider_head(p) > 128 || has_few_rows(p)))
+        return "a bias, a soft cap, a head_dim above 128 or few queries (invariant)";
     if (p->total_q > LONGEST || p->total_k > LONGEST) return "more than 2^29 packed rows";
     return hopper_refuses(p);
 }
@@ -290,6 +359,8 @@ static size_t workspace(const struct problem *p)
 static const char *picks(const struct problem *p)
 {
     const struct geometry g = geometry_of(p);
+    if (p->invariant) return g.consumers == 4 ? "tiles of 256 queries, 64 keys; leaf after leaf"
+                                              : "tiles of 128 queries, 64 keys; leaf after leaf";
     if (g.consumers == 1) return "tiles of 64 queries, 64 keys; three blocks a multiprocessor";
     if (g.consumers == 3)
         return g.keys == 64 ? "tiles of 192 queries, 64 keys" : "tiles of 192 queries, 128 keys";
@@ -308,7 +379,7 @@ GPU_VARIANT(general) = {
     .idea = "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS,
+                WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS | WITH_INVARIANT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

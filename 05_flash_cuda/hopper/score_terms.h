@@ -11,8 +11,6 @@
 #include "merge_weights.h"
 #include "store.h"
 
-#define LOG2E 1.44269504f
-
 struct score_terms {
     float unit;                  /* of scores without a cap: scale, and without a bias log2(e) */
     float cap, to_cap;           /* the cap in that unit, to_cap: 2 scale log2(e) / cap */

@@ -153,7 +153,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
         grown = KIND == FIRST_BLOCK || has_grown(x.rows, top, x.unit);
     }
     if (grown && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.unit, alpha);
-    else if (grown) update_maximum(x.rows, top, x.unit, alpha);
+    else if (grown) raise_maxima(x.rows, top, x.unit, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
     scores.template weigh<C>(x.s, x.rows, x.unit, late);
     if (KIND != FIRST_BLOCK) {

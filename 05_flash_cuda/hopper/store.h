@@ -4,16 +4,6 @@
 
 #include "tile.h"
 
-/* log(2^mc l).  The exponent of l goes to mc, with which it nearly cancels.  What is left
- * is in [1, 2), where the fast logarithm is right to 2^-22.  NaN stays NaN. */
-static __device__ __forceinline__ float natural_log(float mc, float l)
-{
-    int bits = __float_as_int(l);
-    float exponent = (float)((bits >> 23) - 127);
-    float fraction = log2_fast(__int_as_float((bits & 0x7fffff) | 0x3f800000));
-    return l == 0.0f ? -INFINITY : (mc + exponent + fraction) * 0.69314718f + (l - l);
-}
-
 /* inverse = 1 / l, and lse = m scale + log l.  A row that saw no key has l = 0: inverse = 0 and lse
  * = -inf.
  *   lse   of the thread's first row       n_rows  rows there from it on, or fewer than 1 */

@@ -1,27 +1,29 @@
 /* invariant.cu: the bits of a query depend on its keys alone, in a decoding step and in a prefill.
- *
- *     state = ((leaf 0 . leaf 1) . leaf 2) . ...      leaf i: keys i LEAF ... (i + 1) LEAF - 1
- *
- * A sum of floats depends on its order, so both must add in the same one.  A warp folds the keys of
- * a leaf, 16 at a time, by the functions of split_kv.cu, and leaves are merged from the first to
- * the last.  Numbers and edges of leaves count from the sequence's first key.  What a query does not
- * see changes nothing: a tile of hidden keys adds zeros, a leaf of them is the unit.
+ * leaves.h has the rules.  A warp folds a leaf in blocks of 64 keys, by the functions of split_kv.cu.
  *
  *   few queries    each warp folds a leaf of its own, and a second kernel merges: memory is the limit
  *   many queries   each warp has 16 queries and folds leaf after leaf; the warps of a block share the
- *                  copies of keys: 128 queries for each key that is read */
+ *                  copies of keys: 128 queries for each key that is read.  On Hopper `general`
+ *                  computes the same bits where it can, several times as fast */
 #define PART_OF_A_PROBLEM
 #include "split_kv/split_kv.cu"
+#include "hopper/merge_weights.h"
+#include "leaves.h"
 
-constexpr int LEAF = 256, FEW_WARPS = 4;      /* keys; warps of a block */
-constexpr int MANY_WARPS = 8, STAGES = 3, STAGE = 64; /* of a stage: keys */
-static_assert(LEAF % STAGE == 0 && STAGE == MANY_WARPS / 2 * KEYS, "a warp copies a tile of K or V");
+constexpr int FEW_WARPS = 4, MANY_WARPS = 8, STAGES = 3; /* warps of a block */
+constexpr int TILES = LEAF_BLOCK / KEYS;                 /* of a block of keys */
+static_assert(LEAF_BLOCK == MANY_WARPS / 2 * KEYS, "a warp copies a tile of K or V");
 
-/* a . b: the next leaf, or some columns of it. */
-static __forceinline__ __device__ struct column merged(struct column a, struct column b)
+/* What scores are.  Where a positive scale is all, they are the products, and the exponential's
+ * multiply-add scales; else they are scaled, capped, with the bias, and m is subtracted from them.
+ *   c  log2(weight) = c (s - m) */
+struct scores { float c; bool are_products; };
+
+static __forceinline__ __device__ struct scores scores_of(const struct attention &x,
+                                                          const struct call &call)
 {
-    float m = fmaxf(a.m, b.m), of_a = factor_of(a.m, m), of_b = factor_of(b.m, m);
-    return {m, fmaf(of_b, b.l, __fmul_rn(of_a, a.l)), fmaf(of_b, b.o, __fmul_rn(of_a, a.o))};
+    const bool plain = !x.bias && !(call.softcap > 0.0f) && x.scale > 0.0f;
+    return {plain ? x.scale * LOG2E : LOG2E, plain};
 }
 
 template <int D> static __forceinline__ __device__ void clear(struct state<D> &f)
@@ -33,33 +35,96 @@ template <int D> static __forceinline__ __device__ void clear(struct state<D> &f
         for (int c = 0; c < 4; c++) f.o[n][c] = 0.0f;
 }
 
-/* l of all the row's lanes. */
-template <int D> static __forceinline__ __device__ void sum_lanes(struct state<D> &f)
+/* The scores of a block, 16 keys at a time: Q K^T of slot(i).  What most calls do not need stands apart:
+ * a jump over it for each tile would take longer than the products. */
+template <enum dtype T, int D, class SLOT>
+static __forceinline__ __device__ void
+block_scores(float (&s)[LEAF_BLOCK / 8][4], const uint32_t (&q)[D / 16][4], SLOT slot,
+             const struct attention &x, const struct call &call, const struct head_group &g, int row0, int j0,
+             int end, struct key_range32 open)
 {
+    auto tile = [&](int i) { return (float (*)[KEYS / 8][4])(s + i * KEYS / 8); };
+#pragma unroll
+    for (int i = 0; i < TILES; i++) multiply_qk<T, D>(*tile(i), q, slot(i));
+    const bool are_products = scores_of(x, call).are_products;
+    if (are_products && j0 >= open.first && j0 + LEAF_BLOCK <= min(end, open.end)) return;
+    const float scale = are_products ? 1.0f : x.scale;
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+        scale_and_mask(*tile(i), x, call, g, row0, j0 + i * KEYS, end, open, {scale, scale});
+}
+
+/* Folds a block's scores into m and l, scales o, and turns them into P. */
+template <int D>
+static __forceinline__ __device__ void weigh_block(struct state<D> &f,
+                                                   float (&s)[LEAF_BLOCK / 8][4], struct scores u)
+{
+    float alpha[2], less[2], reference[2];
+#pragma unroll
     for (int r = 0; r < 2; r++) {
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
+        float top = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < LEAF_BLOCK / 8; n++)
+            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        const float m = grown_maximum(f.m[r], quad_max(top), u.c);
+        alpha[r] = factor_of(f.m[r], m, u.c);
+        f.m[r] = m, f.l[r] = __fmul_rn(f.l[r], alpha[r]);
+        less[r] = u.are_products || m == -INFINITY ? 0.0f : m;
+        reference[r] = u.are_products ? reference_of(m, u.c) : 0.0f;
     }
+    if (__any_sync(~0u, alpha[0] != 1.0f || alpha[1] != 1.0f))
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) f.o[n][c] *= alpha[c / 2];
+#pragma unroll
+    for (int n = 0; n < LEAF_BLOCK / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            f.l[c / 2] += s[n][c] =
+                exp2_fast(fmaf(s[n][c] - less[c / 2], u.c, -reference[c / 2]));
+}
+
+/* O += P V of a block, 16 keys at a time. */
+template <enum dtype T, int D, class SLOT>
+static __forceinline__ __device__ void add_block(struct state<D> &f,
+                                                 const float (&s)[LEAF_BLOCK / 8][4], SLOT slot)
+{
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+        add_pv<T, D>(f.o, *(const float (*)[KEYS / 8][4])(s + i * KEYS / 8), slot(i));
 }
 
 /* total . f, and f becomes the unit. */
 template <int D>
-static __forceinline__ __device__ void merge_leaf(struct state<D> &total, struct state<D> &f)
+static __forceinline__ __device__ void merge_leaf(struct state<D> &total, struct state<D> &f, float c)
 {
-    sum_lanes(f);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        struct column y = {};
+        const struct join j = join_of(total.m[r], f.m[r], c);
+        total.m[r] = j.m, total.l[r] = joined(j, total.l[r], quad_sum(f.l[r]));
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
 #pragma unroll
-            for (int c = 2 * r; c < 2 * r + 2; c++) {
-                y = merged({total.m[r], total.l[r], total.o[n][c]}, {f.m[r], f.l[r], f.o[n][c]});
-                total.o[n][c] = y.o;
-            }
-        total.m[r] = y.m, total.l[r] = y.l;
+            for (int c = 2 * r; c < 2 * r + 2; c++)
+                total.o[n][c] = joined(j, total.o[n][c], f.o[n][c]);
     }
     clear(f);
+}
+
+/* o / l of column c of a row, and with column 0 lse, as Hopper's kernel computes them. */
+template <enum dtype T>
+static __forceinline__ __device__ void store_row(const struct attention &x, const struct call &call,
+                                                 int number, int c, struct column y)
+{
+    const struct result_row row = result_row(call, x, number);
+    const struct scores u = scores_of(x, call);
+    float lse = u.are_products ? natural_log(reference_of(y.m, u.c), y.l)
+                               : y.m + natural_log(0.0f, y.l);
+    float factor = y.l == 0.0f ? 0.0f : reciprocal_fast(y.l);
+    if (row.sink != -INFINITY) factor *= add_sink(&lse, row.sink);
+    store<T>(x, row.o + c, fmaf(y.o, factor, 0.0f)); /* -0 becomes 0: more leaves would do that */
+    if (c == 0 && x.lse) x.lse[row.number] = lse;
 }
 
 /* use(row of the group, r, column, element of o) for what the lane has of rows row0 ... */
@@ -86,6 +151,7 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     few_queries_kernel(const struct attention x, const struct call call, const struct parts parts)
 {
     constexpr int SLOTS = buffer<T, D>::SLOTS;
+    dependents_may_start();
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
     auto *slots = (&dynamic_shared<struct buffer<T, D>>())[warp].slot;
     const struct head_group g = group_of(call, x, blockIdx.x);
@@ -95,15 +161,17 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     const struct key_range32 open = all_rows_see(g.seq.mask, 0, g.seq.seqlen_q);
     const uint16_t *k = first_key(call, g, x.k, call.k), *v = first_key(call, g, x.v, call.v);
     const int first = (seen.first / LEAF + leaf) * LEAF, end = min(seen.end, first + LEAF);
-    int j0 = max(first, seen.first / KEYS * KEYS);
+    int j0 = max(first, seen.first / LEAF_BLOCK * LEAF_BLOCK);
 
-    auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
-        const int j = j0 + item / 2 * KEYS;
+    auto start = [&](int item, int slot) { /* of a block the tiles of K, then those of V */
+        int j = j0 + (item / (2 * TILES) * TILES + item % TILES) * KEYS;
+        if (j + KEYS <= seen.first) j = end; /* may lie in no page: not read */
         const struct key_place place = place_of_key(call, g, j, end);
-        const struct steps &s = item % 2 ? call.v : call.k;
+        const bool is_v = item / TILES % 2;
+        const struct steps &s = is_v ? call.v : call.k;
         start_copy<D>(slots[slot],
-                      (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row,
-                      end - j, item % 2 ? x.head_dim_v : x.head_dim, s.row);
+                      (is_v ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row,
+                      end - j, is_v ? x.head_dim_v : x.head_dim, s.row);
         copies_commit();
     };
 #pragma unroll 2
@@ -121,15 +189,14 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
         return tile;
     };
-    for (; j0 < end; j0 += KEYS) {
-        float s[KEYS / 8][4];
-        multiply_qk<T, D>(s, q, next(0));
-        scale_and_mask(s, x, call, g, row0, j0, end, open, {x.scale, x.scale});
-        softmax_step<D>(f, s);
-        add_pv<T, D>(f.o, s, next(1));
+    for (; j0 < end; j0 += LEAF_BLOCK) {
+        float s[LEAF_BLOCK / 8][4];
+        block_scores<T, D>(s, q, next, x, call, g, row0, j0, end, open);
+        weigh_block<D>(f, s, scores_of(x, call));
+        add_block<T, D>(f, s, [&](int i) { return next(TILES + i); });
     }
     copies_wait<0>();
-    sum_lanes(f);
+    for (int r = 0; r < 2; r++) f.l[r] = quad_sum(f.l[r]);
     each_element<D>(x, row0, g.n_rows, [&](int row, int r, int c, int n) {
         const size_t at = leaf * parts.all_rows + lse_number(call, x, g, row);
         parts.o[at * x.head_dim_v + c] = f.o[n][2 * r + c % 2];
@@ -143,8 +210,10 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     merge_leaves_kernel(const struct attention x, const struct call call, const struct parts parts)
 {
     constexpr int GROUP = 8;
+    wait_for_previous_kernel();
     for (int c = threadIdx.x; c < x.head_dim_v; c += MERGE_THREADS) {
         struct column y = {-INFINITY, 0.0f, 0.0f};
+        const float unit = scores_of(x, call).c;
         for (int i0 = 0; i0 < parts.n; i0 += GROUP) {
             struct column leaf[GROUP];
 #pragma unroll
@@ -155,9 +224,12 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
                 leaf[i] = {parts.ml[at].x, parts.ml[at].y, parts.o[at * x.head_dim_v + c]};
             }
 #pragma unroll
-            for (int i = 0; i < GROUP; i++) y = merged(y, leaf[i]);
+            for (int i = 0; i < GROUP; i++) {
+                const struct join j = join_of(y.m, leaf[i].m, unit);
+                y = {j.m, joined(j, y.l, leaf[i].l), joined(j, y.o, leaf[i].o)};
+            }
         }
-        store_result<T>(x, result_row(call, x, blockIdx.x), c, y);
+        store_row<T>(x, call, blockIdx.x, c, y);
     }
 }
 
@@ -200,39 +272,36 @@ static __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
                       seen.end - j, copies_v ? x.head_dim_v : x.head_dim, s.row);
         copies_commit();
     };
-    int j0 = seen.first / STAGE * STAGE, stage = 0;
-    for (int i = 0; i < STAGES - 1; i++) start(j0 + i * STAGE, i);
+    int j0 = seen.first / LEAF_BLOCK * LEAF_BLOCK, stage = 0;
+    for (int i = 0; i < STAGES - 1; i++) start(j0 + i * LEAF_BLOCK, i);
     uint32_t q[D / 16][4];
     load_q<T, D>(q, x, call, g, row0);
     struct state<D> f, total;
     clear(f), clear(total);
-    for (; j0 < seen.end; j0 += STAGE) {
+    for (; j0 < seen.end; j0 += LEAF_BLOCK) {
         copies_wait<STAGES - 2>();
         __syncthreads(); /* the stage is there, and all have left the one before */
-        start(j0 + (STAGES - 1) * STAGE, stage == 0 ? STAGES - 1 : stage - 1);
-#pragma unroll 1
-        for (int i = 0; i < STAGE / KEYS; i++) {
-            const int j = j0 + i * KEYS;
-            if (j + KEYS <= own.some.first || j >= own.some.end) continue;
-            float s[KEYS / 8][4];
-            multiply_qk<T, D>(s, q, stages[stage].tile[i]);
-            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all, {x.scale, x.scale});
-            softmax_step<D>(f, s);
-            add_pv<T, D>(f.o, s, stages[stage].tile[MANY_WARPS / 2 + i]);
+        start(j0 + (STAGES - 1) * LEAF_BLOCK, stage == 0 ? STAGES - 1 : stage - 1);
+        if (j0 + LEAF_BLOCK > own.some.first && j0 < own.some.end) {
+            auto *tile = stages[stage].tile;
+            float s[LEAF_BLOCK / 8][4];
+            block_scores<T, D>(s, q, [&](int i) { return tile[i]; }, x, call, g, row0, j0, seen.end,
+                               own.all);
+            weigh_block<D>(f, s, scores_of(x, call));
+            add_block<T, D>(f, s, [&](int i) { return tile[TILES + i]; });
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
-        if ((j0 + STAGE) % LEAF == 0 || j0 + STAGE >= seen.end) merge_leaf(total, f);
+        if ((j0 + LEAF_BLOCK) % LEAF == 0 || j0 + LEAF_BLOCK >= seen.end)
+            merge_leaf(total, f, scores_of(x, call).c);
     }
     copies_wait<0>();
     each_element<D>(x, row0, g.n_rows, [&](int row, int r, int c, int n) {
-        store_result<T>(x, result_row(call, x, lse_number(call, x, g, row)), c,
-                        {total.m[r], total.l[r], total.o[n][2 * r + c % 2]});
+        store_row<T>(x, call, lse_number(call, x, g, row), c,
+                     {total.m[r], total.l[r], total.o[n][2 * r + c % 2]});
     });
 }
 
 /* ---- the host's side ---- */
-
-static bool is_few(const struct problem *p) { return rows_of_group(p) <= MOST_ROWS; }
 
 static struct parts leaves_of(const struct problem *p)
 {
@@ -240,17 +309,22 @@ static struct parts leaves_of(const struct problem *p)
     const size_t keys = most_keys(p);
     parts.n = (int)((keys + LEAF - 1) / LEAF + (keys < p->seqlen_k)); /* cut anywhere */
     parts.n = max(parts.n, 1);
-    parts.keys = LEAF, parts.warps = is_few(p) ? FEW_WARPS : MANY_WARPS;
+    parts.keys = LEAF, parts.warps = has_few_rows(p) ? FEW_WARPS : MANY_WARPS;
     parts.n_rows = (int)rows_of_group(p);
     parts.all_rows = all_rows_of(p);
     return parts;
 }
 
+/* early: while the kernel before still runs (sm_90). */
 template <class KERNEL>
 static void launch_blocks(KERNEL kernel, dim3 grid, int threads, size_t bytes,
-                          const struct problem *p, const struct arrays *a, struct parts parts)
+                          const struct problem *p, const struct arrays *a, struct parts parts,
+                          bool early = false)
 {
     cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute starts_early = may_start_early();
+    config.attrs = &starts_early;
+    config.numAttrs = early && device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
     config.gridDim = grid, config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = bytes, config.stream = (cudaStream_t)a->stream;
     if (bytes) allow_shared(kernel, bytes);
@@ -263,7 +337,7 @@ static void launch_both(const struct problem *p, const struct arrays *a)
     struct parts parts = leaves_of(p);
     const unsigned groups = (unsigned)(p->batch * p->heads_kv), rows = (unsigned)parts.n_rows;
     const unsigned many = MANY_WARPS * ROWS;
-    if (!is_few(p))
+    if (!has_few_rows(p))
         return launch_blocks(many_queries_kernel<T, D>, dim3(groups, (rows + many - 1) / many),
                              32 * MANY_WARPS, STAGES * sizeof(struct key_stage<D>), p, a, parts);
     parts.ml = (float2 *)a->workspace;
@@ -272,7 +346,7 @@ static void launch_both(const struct problem *p, const struct arrays *a)
                   dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
                   32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), p, a, parts);
     launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, p, a,
-                  parts);
+                  parts, true);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -290,7 +364,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     const struct parts parts = leaves_of(p);
-    return is_few(p) ? parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float) : 0;
+    return has_few_rows(p) ? parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float) : 0;
 }
 
 static const char *refuses(const struct problem *p)
@@ -305,17 +379,14 @@ static const char *refuses(const struct problem *p)
     return split_refuses(p, LONGEST);
 }
 
-/* Other kernels are faster, and have bits of their own. */
-static int yields(const struct problem *p) { return !p->invariant; }
-
 static const char *picks(const struct problem *p)
 {
-    return is_few(p) ? "a leaf for each warp" : "128 queries, leaf after leaf";
+    return has_few_rows(p) ? "a leaf for each warp" : "128 queries, leaf after leaf";
 }
 
 static struct cost cost(const struct problem *p)
 {
-    return split_cost(p, is_few(p) ? ROWS : MANY_WARPS * ROWS);
+    return split_cost(p, has_few_rows(p) ? ROWS : MANY_WARPS * ROWS);
 }
 
 GPU_VARIANT(invariant) = {
@@ -326,6 +397,6 @@ GPU_VARIANT(invariant) = {
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
                 WITH_INVARIANT,
     .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,
-    .yields = yields, .picks = picks, .workspace = workspace, .cost = cost,
+    .picks = picks, .workspace = workspace, .cost = cost,
     .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(invariant),
 };

@@ -159,9 +159,6 @@ static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC
 
 /* ---- numbers, fragments of one warp ---- */
 
-static inline float log2_fast(float x) { return log2f(x); }
-static inline float reciprocal_fast(float x) { return 1.0f / x; }
-
 template <class T> constexpr bool is_bf16 = std::is_same_v<T, __nv_bfloat16>;
 template <class T> static inline uint32_t pack(float low, float high)
 {

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <type_traits>
 
+#include "gpu/exp2.h"
 #include "gpu/timeline.h"
 
 #ifndef __CUDACC__
@@ -223,21 +224,6 @@ static __device__ __forceinline__ void count(int *counter)
 
 /* ---- numbers ---- */
 
-/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place. */
-static __device__ __forceinline__ float log2_fast(float x)
-{
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ float reciprocal_fast(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Two floats rounded to 16 bits, `low` in the lower half. */
 template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high)
 {
@@ -315,19 +301,6 @@ static __device__ __forceinline__ int warpgroup_index(void)
 static __device__ __forceinline__ int as_new(int x)
 {
     return __shfl_sync(0xffffffffu, x, threadIdx.x % 32);
-}
-
-/* The four lanes that share a row: their maximum, their sum. */
-static __device__ __forceinline__ float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-static __device__ __forceinline__ float quad_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
 #endif

@@ -132,7 +132,7 @@ struct five_steps_attention_problem {
      * invariant = 1, of attention: the bits of a query's o and lse depend on the query and on its
      * keys alone, not on the batch, other queries, strides, pages, or the number of threads.  So
      * decoding gives the bits of a prefill, whole or in chunks.  On one kind of machine, and while
-     * no hidden value is NaN or infinite.  On a GPU in 16 bits. */
+     * no hidden value is NaN or infinite. */
     int deterministic, invariant;
 
     /* Since 1.7.  kv_type: 0: k and v have the problem's type; FIVE_STEPS_E4M3 or FIVE_STEPS_INT8: they
