@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct
     const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
     const int head = n / x.padded;
     int i = n % x.padded, end = x.seqlen_q;
-    if (PACKED) {
+    if constexpr (PACKED > 0) {
         const int *first = x.all.cu_seqlens_q;
         const int s = sequence_of_tile<PACKED>(first, x.all.n, i / PACKED);
         i += first[s] - (first[s] / PACKED + s) * PACKED, end = first[s + 1];
