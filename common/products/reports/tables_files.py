@@ -46,6 +46,25 @@ def eight_bits(data, of):
         for row in rows[(of_sums == (of == "sums")) & rows.way.str.fullmatch(ways)].itertuples()}), []
 
 
+@table("eight-bits-gpu")
+def eight_bits_gpu(data):
+    """TFLOP/s beside FlashAttention-3's in the same run, and errors on rounded inputs of 16k keys."""
+    def problem_of(row):
+        return f"{'causal' if int(row.causal) else 'full'} {si(int(row.seqlen))}"
+
+    rows, cells = each(data.file("hopper/eight_bits.csv", read_lines)), {}
+    peers = {(row.run, problem_of(row)): float(row.median_tflops) for row in rows if row.method.startswith("flash")}
+    for row in rows:
+        rate, peer, key = float(row.median_tflops), peers[row.run, problem_of(row)], (row.method, problem_of(row))
+        cells[key] = f"{rate:.0f} ({rate / peer:.2f})" if rate != peer else ", ".join(
+            f"{x:.0f}" for (_, problem), x in peers.items() if problem == key[1])
+    for row in each(data.file("hopper/eight_bits_errors.csv", read_lines)):
+        if int(row.seqlen_k) == 16384 and any(row.method == method for method, _ in cells):
+            cells[row.method, f"error, values of mean {row.mean_of_v}"] = f"{100 * float(row.error):.3g} %"
+    return (f"d = 128, TFLOP/s (of FlashAttention-3's in the same run); {row.machine}, {row.date}.",
+            grid("kernel", cells), [])
+
+
 # --- Several GPUs, several processes ---
 
 def way_of(row):
