@@ -344,6 +344,7 @@ static const struct cases backward[] = {
     {"random", "q=21,70 k=70,33 heads=5,4 kv=1,2 causal=0,1 sinks in=both,quick"},
     {"random", "q=30,1 k=40,1 batch=5,4 heads=4,1 kv=2,1 causal=1,0 packed in=quick"},
     {"random", "q=70 k=90 batch=4 heads=4 kv=2 packed window=-1:-1,20:5 sinks=1,0 in=both"},
+    {"random", "q=280 k=300 batch=2 heads=2 kv=1 packed window=150:0 in=both"},
     {"random", "q=70 k=150 d=64,128,256 batch=3 heads=2 kv=1 causal=0,1,1 packed lie=blhd in=both"},
     {"random", "q=400 k=700 d=64,128,256 batch=6 heads=6 kv=2 causal packed in=gpu"},
     {"random", "q=37 k=67 d=40,64 dv=24,128 batch=2 heads=4 kv=2 lie=blhd in=both"},

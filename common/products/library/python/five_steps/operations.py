@@ -48,17 +48,12 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     deterministic: the gradient's sums have a fixed order too, so all runs give the same bits; so it is
     under torch.use_deterministic_algorithms(True) as well.
     invariant: the bits of a query's result depend on the query and its keys alone: not on the batch,
-<<<<<<< HEAD
-    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.  On a
-    GPU in 16 bits.
+    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.  Its
+    gradient has a fixed order, no more: dk and dv are sums over the queries, so they depend on them.
     k and v may have 8 bits: torch.float8_e4m3fn (of NumPy: ml_dtypes) or int8.  A number is then its code
     times k_scale or v_scale: a number, or float32 [batch, heads_kv] (packed: [sequences, heads_kv]).  q may
     too, with q_scale; o is then bfloat16 (of NumPy: float32).  On a GPU with more than 64 queries
     for a key head, keys and values are first copied in q's type.  No gradients.
-=======
-    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.  Its
-    gradient has a fixed order, no more: dk and dv are sums over the queries, so they depend on them.
->>>>>>> dd935cd (05_flash_cuda: invariant bits from wgmma)
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
