@@ -10,8 +10,8 @@
  *
  * For that the two products of a turn stand together: Q K^T of block n, P V of n - 1. */
 #include "launch.h"
-#include "pipeline.h"
 #include "store.h"
+#include "turns.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
@@ -50,14 +50,6 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
 template <class C, bool FIRST>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
@@ -87,18 +79,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     exponentials(x.s, x.rows, x.c);
     if (!FIRST && grown) scale_rows(x.o, alpha);
     pack_weights<typename C::T>(x.s, x.p);
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
 }
 
 /* Writes the consumer's 64 rows of o. */

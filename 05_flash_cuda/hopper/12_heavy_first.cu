@@ -11,6 +11,7 @@
 #include "launch.h"
 #include "scheduler.h"
 #include "store.h"
+#include "turns.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
@@ -59,14 +60,6 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     end_of_work(sm.q, q_at.index);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
 template <class C, bool FIRST>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
@@ -101,18 +94,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
     pack_weights<typename C::T>(x.s, x.p);
     warpgroup_fence_operand(x.p);
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
 }
 
 /* Writes the consumer's 64 rows of o. */

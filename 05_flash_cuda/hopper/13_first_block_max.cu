@@ -14,6 +14,7 @@
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
+#include "turns.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
@@ -67,15 +68,6 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     end_of_work(sm.q, q_at.index);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
 /* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
 template <class C>
 static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
@@ -113,7 +105,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
         wgmma_fence();
         issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    release_turn<C>(w);
+    pass_turn_on<C>(w);
     wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
     warpgroup_fence_operand(x.s);
     if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
@@ -139,18 +131,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
             repair(x, kv.k[k_index], params, row, n, mask, l);
         mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
     }
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
 }
 
 /* Writes the consumer's 64 rows of o. */
@@ -192,7 +172,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     if (n_blocks > 0) last_pv(x, sm.kv);
     for (; n < n_tile; n++) { /* the other consumer needs these */
         acquire_turn(w);
-        release_turn<C>(w);
+        pass_turn_on<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
     }
     epilogue(x, sm, params, t, w);
@@ -206,7 +186,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     struct pipeline_state q_at = {0, 0};
     x.c = *(volatile float *)&sm.c;
     x.k_at = x.v_at = {0, 0};
-    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    if (w == C::WARPGROUPS - 1) pass_turn_on<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
         const struct work_tile t = sm.q.tile[q_at.index];

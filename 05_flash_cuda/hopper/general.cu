@@ -1,6 +1,6 @@
 /* arch: sm_90a */
 /* What a model asks of attention beside the plain operation, in one kernel with the structure of
- * rung 14 and its step (step.h).  What is added:
+ * rung 14 and a step of its own (general_step.h).  What is added:
  *
  *   windows  blocks of keys outside of a tile's window are neither loaded nor computed; only
  *            blocks at its two edges are masked (key_blocks.h)
@@ -9,11 +9,8 @@
  *            masked, its values replaced by zeros, and the last rows of o leave from registers
  *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
  *            asked for, so the plain path stays as it is
- *   bits     of a query that depend on its keys alone: keys are folded leaf by leaf (leaves.h) */
-#include "general_step.h"
-#include "launch.h"
-#include "store.h"
-#include "work_list.h"
+ *   bits     of a query that depend on its keys alone: keys are folded leaf by leaf (leaf_fold.h) */
+#include "leaf_fold.h"
 
 /* Stages of K and V: as many as fit. */
 constexpr int stages(int d, int keys, bool bias, int per_sm, bool leaves)
@@ -23,14 +20,29 @@ constexpr int stages(int d, int keys, bool bias, int per_sm, bool leaves)
     return d > 64 ? 2 : 3;
 }
 
-template <class T, int D, int V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
-          int PER_SM = 1, bool BY_LEAF = false>
-struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM, BY_LEAF),
-                      !HAS_BIAS && !BY_LEAF, PER_SM> {
-    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
+/* PER_SM: blocks of threads on a multiprocessor.   BY_LEAF: bits of a query that depend on its keys alone */
+template <class Type, int HEAD_DIM, int HEAD_DIM_V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS,
+          int CONSUMERS, int PER_SM = 1, bool BY_LEAF = false>
+struct config {
+    using T = Type;
+    static constexpr int D = HEAD_DIM, DV = HEAD_DIM_V, BLOCKS = PER_SM;
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS, LEAVES = BY_LEAF;
-    static constexpr bool TMA_STORE = config::tiles::TMA_STORE && !LEAVES;
-    static constexpr bool Q_IN_REGISTERS = config::tiles::Q_IN_REGISTERS && !BIAS;
+    static constexpr int WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS, Bc = KEYS;
+    static constexpr bool FIRST_BLOCK_MAX =
+        !BIAS && !LEAVES && D <= 192 && std::is_same_v<T, __nv_bfloat16>;
+    static constexpr int K_STAGES = stages(D, Bc, BIAS, PER_SM, LEAVES), V_STAGES = K_STAGES;
+    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr bool HAS_ROOM = D > 64 && D <= 128 && WARPGROUPS == 2; /* in registers */
+    static constexpr bool Q_IN_REGISTERS = HAS_ROOM && !BIAS;
+    static constexpr int Q_STAGES = D == 64 || HAS_ROOM ? 2 : 1;
+    static constexpr turn_passes TURN = turn_of_consumers(WARPGROUPS, FIRST_BLOCK_MAX);
+    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = PER_SM == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = PER_SM == 3       ? 136
+                                     : WARPGROUPS == 2 ? 232
+                                     : WARPGROUPS == 3 ? 160
+                                                       : 112;
+    static constexpr bool TMA_STORE = D < 256 && !LEAVES; /* shared memory is left for o */
 };
 
 /* The parameters beside the maps. */
@@ -117,52 +129,6 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
 }
 
-/* total . leaf: the new total, also as x's state.  The part of a thread's o that is in shared memory,
- * `kept`, belongs to this thread alone. */
-template <class C>
-static __device__ __forceinline__ void merge_leaf(consumer<C> &x, struct rows &total, float4 *kept)
-{
-    struct join j[2];
-    for (int i = 0; i < 2; i++) {
-        j[i] = join_of(total.m[i], x.rows.m[i], x.unit);
-        total.l[i] = joined(j[i], total.l[i], quad_sum(x.rows.l[i]));
-        total.m[i] = j[i].m, total.mc[i] = reference_of(j[i].m, x.unit);
-    }
-#pragma unroll
-    for (int i = 0; i < DV<C> / 8; i++) {
-        const float4 a = kept[i * C::Br * 2];
-        float (&b)[4] = *(float (*)[4])(x.o + 4 * i);
-        b[0] = joined(j[0], a.x, b[0]), b[1] = joined(j[0], a.y, b[1]);
-        b[2] = joined(j[1], a.z, b[2]), b[3] = joined(j[1], a.w, b[3]);
-        kept[i * C::Br * 2] = make_float4(b[0], b[1], b[2], b[3]);
-    }
-    x.rows = total;
-}
-
-/* The blocks that a consumer sees, leaf after leaf; the last one's output and leaf are still open. */
-template <class C>
-static __device__ __forceinline__ void
-fold_leaves(consumer<C> &x, memory<C> &sm, const struct general_scores &scores, struct rows &total,
-            float4 *kept, struct blocks seen, struct blocks open, int w)
-{
-    total = x.rows; /* empty */
-#pragma unroll
-    for (int i = 0; i < DV<C> / 8; i++) kept[i * C::Br * 2] = make_float4(0, 0, 0, 0);
-    for (int n = seen.first; n < seen.end; n++) {
-        const bool is_cut = n < open.first || n >= open.end;
-        if (n > seen.first && n % (LEAF / C::Bc)) {
-            step<C, GROWING>(x, sm.kv, scores, w, n, is_cut);
-            continue;
-        }
-        if (n > seen.first) {
-            last_pv(x, sm.kv);
-            merge_leaf(x, total, kept);
-            clear(x.rows, x.o);
-        }
-        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, is_cut);
-    }
-}
-
 /* The end of the key blocks that some query of the tile sees. */
 template <class C>
 static __device__ __forceinline__ int end_of_tile(const struct rows_of_sequence &seq,
@@ -198,7 +164,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         if constexpr (C::LEAVES) {
-            fold_leaves(x, sm, scores, total, kept, seen, open, w);
+            fold_leaves(x, sm.kv, scores, total, kept, seen, open, w);
             n = seen.end;
         } else {
             step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
@@ -233,7 +199,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     struct pipeline_state q_at = {0, 0};
     x.unit = *(volatile float *)&sm.unit;
     x.k_at = x.v_at = {0, 0};
-    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    if (w == C::WARPGROUPS - 1) pass_turn_on<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
         if (sm.q.tile[q_at.index].tile < 0) break;

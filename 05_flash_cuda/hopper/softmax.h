@@ -11,7 +11,6 @@
 #define HOPPER_SOFTMAX_H
 
 #include "gpu/ptx.h"
-#include "leaves.h"
 #include "rows.h"
 
 /* Built with -DNO_SOFTMAX (`make profile 5` does, into a library of its own) a kernel is
@@ -63,18 +62,6 @@ static __device__ __forceinline__ bool has_grown(const struct rows &r,
 {
     bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
     return SOFTMAX && __any_sync(0xffffffffu, here);
-}
-
-/* m = top in each row where that holds: no row's bits depend on another. */
-static __device__ __forceinline__ void raise_maxima(struct rows &r, const float (&top)[2], float c,
-                                                    float (&alpha)[2])
-{
-    for (int i = 0; i < 2; i++) {
-        const float m = grown_maximum(r.m[i], top[i], c);
-        alpha[i] = factor_of(r.m[i], m, c);
-        r.m[i] = m, r.mc[i] = reference_of(m, c);
-        r.l[i] = __fmul_rn(r.l[i], alpha[i]); /* never fused with the next sum */
-    }
 }
 
 /* Whether the weights of some row of the warp have outgrown its reference (rung 13). */

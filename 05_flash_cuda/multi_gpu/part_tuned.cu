@@ -42,8 +42,8 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     params.o_strides.batch = (ptrdiff_t)p->heads_q * params.o_strides.head;
     const struct scheduler s = scheduler_of(params, &taken, &a);
     int blocks = persistent_blocks(s.n_tiles);
-    const struct ending end = {{s.n_tiles, 0, 0, NULL}, {x->answer, (int)x->q_rows, x->merges, x->keeps}};
-    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s, end);
+    const struct answer answer = {x->answer, (int)x->q_rows, x->merges, x->keeps};
+    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s, answer);
 }
 
 /* The instances for long sequences: only those are cut between GPUs. */

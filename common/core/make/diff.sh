@@ -4,11 +4,12 @@
 #                                backward/NUMBER: the same for the ladder of the gradient
 # diff.sh rung NAME              the same of a rung of stage 4: fold, chunk, correct_once, ...
 #
-# The lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage 5, in the
-# order of their numbers.  What is inside a rung and can be left out alone is a *step*, a patch to
-# the rung from the rung without it.  The small changes of the last rung of attention are *asides*,
-# patches of the rung before it.  NAME may be one of both, or one of the *mistakes* that are
-# exercises.
+# First the functions that stayed, changed, came and went, and the headers that come with a rung of
+# stage 5, then the lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage
+# 5, in the order of their numbers.  What is inside a rung and can be left out alone is a *step*, a
+# patch to the rung from the rung without it.  The small changes of the last rung of attention are
+# *asides*, patches of the rung before it.  NUMBER may name one of both, or
+# one of the *mistakes* that are exercises.
 # Status 2: the files are not there, and one line says so.
 refuse() {
     printf '%s\n' "$1" >&2
@@ -21,6 +22,24 @@ listed() {
         name=${f##*/}
         printf '  %-16s %s\n' "${name%.patch}" "$(sed -n '1s/^[AS][a-z]*: //p' "$f")"
     done
+}
+
+# headers FILE: stage 5's that it includes, and that these include.
+headers() {
+    awk -v name="$1" 'BEGIN {
+        for (file[n = 1] = name; i++ < n;) {
+            split(file[i] "|05_flash_cuda/|common/core/", room, "|")
+            sub(/[^\/]*$/, "", room[1])
+            while ((getline line < file[i]) > 0) {
+                if (line !~ /^#include "/) continue
+                split(line, part, "\"")
+                for (r = 1; r <= 3; r++)
+                    if ((getline < (path = room[r] part[2])) >= 0) break
+                close(path)
+                if (r <= 3 && !seen[path]++) print file[++n] = path
+            }
+        }
+    }'
 }
 
 old= new= asides=05_flash_cuda/hopper/asides
@@ -46,31 +65,75 @@ if [ "$1" = rung ]; then
     done
     [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the patches $(
         ls "$asides" 05_flash_cuda/*/steps | sed -n 's/\.patch//p' | paste -sd' ' -); stage 4 has the rungs$road"
+    first="$new is the first rung: read it"
 else
-    new=$1/$2 file=$2 stage=$1
+    stage=$1 file=$2
     shift 2
-    for s; do
-        [ "$s" != "$stage" ] || break
-        old=$s/$file
+    before=
+    for s in "$@"; do
+        [ "$s" = "$stage" ] && break
+        before=$s
     done
+    new=$stage/$file
+    [ "$new" != 05_flash_cuda/stage.c ] || new=05_flash_cuda/portable/01_tiled.cu
+    [ -z "$before" ] || old=$before/$file
     # The algorithm of stage 5 is its first rung, which descends from the tile of stage 4.
-    [ "$new" != 05_flash_cuda/stage.c ] ||
-        old=04_monoid_tiled_cpu/rungs/3_tile.c new=05_flash_cuda/portable/01_tiled.cu
+    [ "$stage/$file" != 05_flash_cuda/stage.c ] || old=04_monoid_tiled_cpu/rungs/3_tile.c
+    first="$stage is the first stage: read $new"
 fi
 for f in $old $new; do
     [ -f "$f" ] || refuse "make diff: no file $f; FILE=name names one that both stages have"
 done
-[ -n "$old" ] || { echo "$new is the first: read it"; exit 0; }
+[ -n "$old" ] || { echo "$first"; exit 0; }
 if [ "${new%_tuned.cu}" != "$new" ]; then
     echo "$new is $old with these asides, each a diff: make diff RUNG=name"
     listed "$asides"/*
-    echo "and with other widths, parts of the keys and a step that \`general\` shares.  All together:"
+    echo "and with other widths and parts of the keys.  All together:"
 fi
 steps=$(grep -lx "+++ b/$new" 05_flash_cuda/*/steps/* 2>/dev/null)
 if [ -n "$steps" ]; then
     echo "Steps inside $new, each a diff: make diff RUNG=name"
     listed $steps # no name has a space
 fi
+
+# A function begins with its name at the left edge and ends with a brace there.
+awk -v old="$old" -v new="$new" '
+function put(what, names,    word, count, i, line) {
+    count = split(names, word, " ")
+    for (i = 1; i <= count; i++) {
+        if (length(line " " word[i]) > 80) { printf "  %-8s%s\n", what, line; what = line = "" }
+        line = line " " word[i]
+    }
+    if (line) printf "  %-8s%s\n", what, line
+}
+/__launch_bounds__/ { # the name may stand on the next line
+    sub(/__launch_bounds__\([^)]*\) *(\/\*.*\*\/)?/, "")
+    if (!/\(/ && (getline rest) > 0) $0 = $0 rest
+}
+/^[a-z_].*\(/ && !/;$/ {
+    name = $0
+    sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+    if (FILENAME == new) order[++n] = name; else was[++k] = name
+}
+name { body[FILENAME, name] = body[FILENAME, name] "\n" $0 }
+/^}/ || /^[a-z_].*}$/ { name = "" }
+END {
+    for (i = 1; i <= n; i++) {
+        f = order[i]
+        if (!((old, f) in body)) came = came " " f
+        else if (body[old, f] == body[new, f]) same = same " " f
+        else changed = changed " " f
+    }
+    for (i = 1; i <= k; i++) if (!((new, was[i]) in body)) gone = gone " " was[i]
+    put("same", same); put("changed", changed); put("new", came); put("gone", gone)
+}' "$old" "$new"
+
+case $new in 05_flash_cuda/*/*)
+    came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do
+        printf ' %s (%d)' "${f##*/}" "$(wc -l <"$f")"
+    done)
+    [ -z "$came" ] || echo "  headers$came lines" ;;
+esac
 
 # Patience keeps functions whole where plain diff matches their braces.
 if command -v git >/dev/null 2>&1; then

@@ -1,14 +1,25 @@
-# stages.mk: what the verbs do with the stages of their numbers (request.mk).
+# stages.mk: what the verbs do with one stage; request.mk explains how a number gets here.
 #
 # A program ends with 77 where it cannot do its work on this machine and has said why in a
 # line `skipped: ...`: for make that is no error.
 skip_is_fine = || [ $$? = 77 ]
-.PHONY: $(NUMBERED) $(foreach v,$(NUMBERED),$(STAGES:%=$(v)-%))
+.PHONY: $(NUMBERED)
 
-# Alone, `make stage` lists: a stage's idea is the title of its README.
-stage: $(WANTED:%=stage-%)
-	@$(if $(GIVEN),:,$(foreach n,$(NUMBERS),$(foreach s,$(filter 0$(n)_%,$(STAGES)),\
-	    printf 'stage %s  %s  %s\n' $(n) $(s) "$$(sed -n '1s/^# [^:]*: //p' $(s)/README.md)";)))
+# $(call numbered,N,DIRECTORY): the targets of one number.
+define numbered
+.PHONY: $(1) $(foreach v,$(NUMBERED),$(v)-$(1) $(v)-$(2))
+$(1): $(VERB)-$(1)
+$(foreach v,$(NUMBERED),
+$(v)-$(1): $(v)-$(2))
+endef
+$(foreach n,$(NUMBERS),$(eval $(call numbered,$(n),$(filter 0$(n)_%,$(STAGES)))))
+
+# Alone, `make stage` lists; the ideas come from the programs' descriptors.
+list = printf 'stage %s  %s  %s\n' $(1) $(2) "$$(sed -n \
+    '/^\(static \)\{0,1\}\(const \)\{0,1\}struct stage/,/};/s/.*\.idea = "\(.*\)",.*/\1/p' \
+    $(wildcard $(2)/variants.c* $(2)/stage.c*) | head -n 1)"
+stage:
+	@$(if $(GIVEN),:,$(foreach n,$(NUMBERS),$(call list,$(n),$(filter 0$(n)_%,$(STAGES)));))
 
 $(STAGES:%=stage-%): stage-%: $(BUILD)/%
 	@echo "== $*: check"
@@ -23,7 +34,8 @@ summary: build
 	$(Q)$(PYTHON) common/products/reports/summary.py $(BUILD)
 
 # --- bench: alone, all stages. ---
-bench: $(or $(WANTED:%=bench-%),$(STAGES:%=bench-%))
+bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
+	@:
 
 $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	@mkdir -p $(BUILD)/results
@@ -42,17 +54,17 @@ endif
 
 # --- trace, diff, profile. ---
 ROW ?= 3,2,5,1
-trace: $(WANTED:%=trace-%)
-profile: $(WANTED:%=profile-%)
+trace profile:
+	@:
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
 	$(Q)$(BUILD)/$* trace --row $(call quoted,$(ROW))
 
-diff: $(if $(RUNG),,$(WANTED:%=diff-%))
-	@$(if $(RUNG),sh common/core/make/diff.sh rung $(call quoted,$(RUNG)),:)
+diff:
+	$(if $(RUNG),@sh common/core/make/diff.sh rung $(call quoted,$(RUNG)),@:)
 
 $(STAGES:%=diff-%): diff-%:
-	@sh common/core/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES)
+	$(if $(RUNG),@:,@sh common/core/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES))
 
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)

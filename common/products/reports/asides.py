@@ -29,7 +29,6 @@ FEW_KEYS = "few_keys"
 # aside: shapes (head_dim, batch, seqlen, causal) of 2048 columns of heads, where it pays or costs
 SHAPES = {
     FEW_KEYS: [(64, 128, 128, 0), (128, 128, 128, 0)],
-    "last_waves": [(128, 1, 16384, 0), (64, 1, 16384, 0), (128, 16, 1024, 1)],
     "late_turns": [(64, 4, 4096, 0), (64, 1, 16384, 0)],
     "small_tiles": [(128, 32, 512, 1), (128, 16, 1024, 1)],
 }
