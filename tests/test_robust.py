@@ -78,14 +78,14 @@ def test_a_reader_that_leaves_early_ends_the_program_quietly(number):
 def test_an_old_driver_is_named_and_the_cpu_computes():
     """A stand-in for a driver of CUDA 9.1, which no toolkit in use can work with."""
     programs = BUILD / "cuda" if (BUILD / "cuda" / STAGES[2]).exists() else BUILD
-    said = run(programs / STAGES[2], "check", "--variant", "gpu_grid", want=None)
+    said = run(programs / STAGES[2], "check", "--variant", "gpu_cluster", want=None)
     if "built without GPU code" in said.out + said.err:
         pytest.skip("no program with GPU code; make cuda BUILD=build/cuda makes one")
     pathlib.Path("f.c").write_text("int cuDriverGetVersion(int *v) { *v = 9010; return 0; }\n"
                                    "int cuInit(unsigned f) { return (int)(f & 0); }\n")
     run(*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "f.c", "-o", "libcuda.so.1")
     old = {"LD_LIBRARY_PATH": os.getcwd()}
-    result = run(programs / STAGES[2], "check", "--variant", "gpu_grid", want=77, env=old)
+    result = run(programs / STAGES[2], "check", "--variant", "gpu_cluster", want=77, env=old)
     assert "driver is for CUDA 9.1" in result.out
     result = run(programs / STAGES[4], "run", *FIXTURE, "--o", "o.npy", env=old)
     assert "executed on the CPU" in result.out

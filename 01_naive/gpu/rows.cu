@@ -76,12 +76,6 @@ static void block_per_row(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaGetLastError());
 }
 
-/* x is read twice, y written once. */
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 3, 2);
-}
-
 GPU_VARIANT(gpu_thread_per_row) = {
     .name = "gpu_thread_per_row",
     .idea = "one thread per row",
@@ -90,7 +84,7 @@ GPU_VARIANT(gpu_thread_per_row) = {
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = 60,
-    .cost = cost,
+    .cost = traffic<3, 2>,
     .does = {{OP_SOFTMAX, thread_per_row}},
     .on_gpu = GPU_TWIN(gpu_thread_per_row),
 };
@@ -103,7 +97,7 @@ GPU_VARIANT(gpu_block_per_row) = {
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = 60,
-    .cost = cost,
+    .cost = traffic<3, 2>,
     .does = {{OP_SOFTMAX, block_per_row}},
     .on_gpu = GPU_TWIN(gpu_block_per_row),
 };

@@ -111,22 +111,12 @@ static size_t cub_workspace(const struct problem *p)
     return row_statistics(p) + CUB_BYTES;
 }
 
-static struct cost six_passes(const struct problem *p)
-{
-    return traffic(p, 6, 1);
-}
-
-static struct cost four_passes(const struct problem *p)
-{
-    return traffic(p, 4, 2);
-}
-
 GPU_VARIANT(gpu_cub) = {
     .name = "gpu_cub",
     .idea = "CUB's reductions",
     SAFE_ON_GPU(75, TYPE(F32)),
     .workspace = cub_workspace,
-    .cost = six_passes,
+    .cost = traffic<6, 1>,
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_softmax)}},
     .on_gpu = GPU_TWIN(gpu_cub),
 };
@@ -136,7 +126,7 @@ GPU_VARIANT(gpu_cub_fused_exp) = {
     .idea = "CUB; exp fused",
     SAFE_ON_GPU(75, TYPE(F32)),
     .workspace = cub_workspace,
-    .cost = four_passes,
+    .cost = traffic<4, 2>,
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_fused_exp)}},
     .on_gpu = GPU_TWIN(gpu_cub_fused_exp),
 };

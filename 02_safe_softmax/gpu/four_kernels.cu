@@ -49,17 +49,12 @@ static void four_kernels(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaGetLastError());
 }
 
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 6, 1);
-}
-
 GPU_VARIANT(gpu_four_kernels) = {
     .name = "gpu_four_kernels",
     .idea = "four kernels",
     SAFE_ON_GPU(75, TYPE(F32)),
     .workspace = row_statistics,
-    .cost = cost,
+    .cost = traffic<6, 1>,
     .does = {{OP_SOFTMAX, four_kernels}},
     .on_gpu = GPU_TWIN(gpu_four_kernels),
 };

@@ -53,16 +53,11 @@ static void three_pass(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaGetLastError());
 }
 
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 4, 2);
-}
-
 GPU_VARIANT(gpu_three_pass) = {
     .name = "gpu_three_pass",
     .idea = "one kernel",
     SAFE_ON_GPU(75, ALL_TYPES),
-    .cost = cost,
+    .cost = traffic<4, 2>,
     .does = {{OP_SOFTMAX, three_pass}, {OP_LOGSOFTMAX, three_pass}},
     .on_gpu = GPU_TWIN(gpu_three_pass),
 };

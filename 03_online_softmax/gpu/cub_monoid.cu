@@ -57,18 +57,12 @@ static size_t workspace(const struct problem *p)
     return p->rows * sizeof(struct state) + CUB_BYTES;
 }
 
-/* The merge takes two exponentials where the step takes one. */
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 3, 3);
-}
-
 GPU_VARIANT(gpu_cub_monoid) = {
     .name = "gpu_cub_monoid",
     .idea = "CUB merges (m, l)",
     SAFE_ON_GPU(75, ALL_TYPES),
     .workspace = workspace,
-    .cost = cost,
+    .cost = traffic<3, 3>, /* a merge takes two exponentials, a step one */
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_monoid)}, {OP_LOGSOFTMAX, GPU_ONLY(cub_monoid)}},
     .on_gpu = GPU_TWIN(gpu_cub_monoid),
 };

@@ -1,4 +1,4 @@
-/* one_pass.cu: the kernel for a row length: spans, registers, shared, cluster, grid or two_pass.
+/* one_pass.cu: the kernel for a row length: spans, registers, shared, cluster or two_pass.
  *
  * One read and one write of main memory where a row fits on the chip (row E5 of the table of
  * traffic), two reads and one write where it does not. */
@@ -16,7 +16,6 @@
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
 extern "C" const struct variant HERE(gpu_cluster);   /* clusters.cu */
-extern "C" const struct variant HERE(gpu_grid);      /* clusters.cu */
 extern "C" const struct variant HERE(gpu_spans);     /* spans.cu */
 extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
 extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
@@ -40,8 +39,8 @@ static const struct variant *choose(const struct problem *p)
 {
     static const struct variant *const preferred[] = {
         &HERE(gpu_spans), &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
-        &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
-    for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 3; i < 6; i++)
+        &HERE(gpu_cluster), &HERE(gpu_shared)};
+    for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 3; i < 5; i++)
         if (runs_here(preferred[i], p)) return preferred[i];
     return &HERE(gpu_two_pass);
 }
@@ -74,7 +73,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
-    .idea = "best of these six",
+    .idea = "best of these five",
     SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = refuses,
     .picks = picks,

@@ -1,19 +1,17 @@
-/* row_pipeline.h: a row in the shared memories of a team of blocks (Hopper).
+/* row_pipeline.h: a row in the shared memories of a cluster of blocks (Hopper).
  *
- * A team takes one row after the other; each of its blocks takes a slice of each.  A slice passes
- * through shared memory in chunks, in a circular buffer, the ring.  Three roles in a block work on
+ * A cluster takes one row after the other; each of its blocks takes a slice of each.  A slice passes
+ * through shared memory in chunks, in a circular buffer.  Three roles in a block work on
  * it at the same time, each at its own row:
  *
  *     producer  one thread issues the copy of the next chunk as soon as a stage is free, and
  *               so runs ahead into the next rows
  *     summers   add what arrives to their states (m, l); at the end of the slice the state of
- *               the block goes to every block of the team
+ *               the block goes to every block of the cluster
  *     dividers  merge the states of the blocks, then read the same chunks again:
  *               y = exp(x - m) / l; a stage is free once its chunk is in registers
  *
- * A slice starts at a multiple of 128 bytes, a line of the cache.  Of a row that is too long for
- * the buffers a part is kept; the rest has two more producers and rings: `once` for the summers,
- * and `again`, backwards, because the cache may still hold what was read last, for the dividers. */
+ * A slice starts at a multiple of 128 bytes, a line of the cache. */
 #ifndef ROW_PIPELINE_H
 #define ROW_PIPELINE_H
 
@@ -22,7 +20,7 @@
 
 #ifdef __CUDACC__
 
-template <bool MANY> constexpr int BLOCK_THREADS = 2 * ROLE_THREADS + (MANY ? 4 : 1) * WARP;
+#define BLOCK_THREADS (2 * ROLE_THREADS + WARP)
 
 /* The packs of a row that the pipeline moves start at a line; what is before and after them
  * are edges, of less than a line and less than a pack. */
@@ -39,18 +37,13 @@ static __device__ inline void summers_meet(void)
     asm volatile("bar.sync 1, %0;" ::"n"(ROLE_THREADS) : "memory");
 }
 
-/* Where a role is in a ring: the stage, and the phase bit of its barriers. */
+/* Where a role is in the buffer: the stage, and the phase bit of its barriers. */
 struct pipeline_state { int stage, phase; };
 
-static __device__ inline struct pipeline_state start(struct ring r, int phase)
+static __device__ inline void advance(struct pipeline_state *p, int stages)
 {
-    return (struct pipeline_state){r.first, phase};
-}
-
-static __device__ inline void advance(struct pipeline_state *p, struct ring r)
-{
-    if (++p->stage == r.first + r.stages) {
-        p->stage = r.first;
+    if (++p->stage == stages) {
+        p->stage = 0;
         p->phase ^= 1;
     }
 }
@@ -61,15 +54,14 @@ static __device__ inline int chunk_packs(const struct slice<T> &w, struct parts 
                                          int c, int *first)
 {
     const int in_slice = c * w.plan.chunk;
-    *first = w.part * w.plan.slice + in_slice;
+    *first = w.rank * w.plan.slice + in_slice;
     return max(0, min(min(w.plan.chunk, w.plan.slice - in_slice), r.packs - *first));
 }
 
 /* Loads chunk c of a row as soon as the stage is free. */
 template <class T>
 static __device__ inline void load_chunk(struct team_shared &shared, const struct slice<T> &w,
-                                         size_t row, int c, struct pipeline_state *at,
-                                         struct ring ring)
+                                         size_t row, int c, struct pipeline_state *at)
 {
     const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
     int first;
@@ -80,32 +72,19 @@ static __device__ inline void load_chunk(struct team_shared &shared, const struc
     if (packs > 0)
         tma_load_bytes(shared.buffer + at->stage * w.plan.chunk, from, packs * 16,
                        &shared.full[at->stage]);
-    advance(at, ring);
+    advance(at, w.plan.stages);
 }
 
 /* The producer: one thread that keeps the buffer full. */
-template <bool MANY, class T>
+template <class T>
 static __device__ inline void produce(struct team_shared &shared, const struct slice<T> &w)
 {
-    struct pipeline_state at = start(w.plan.keep, 1);
-    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
-        const size_t next = MANY ? 0 : draw_row(shared, w, turn + 1);
-        for (int c = 0; c < w.plan.kept; c++) load_chunk(shared, w, row, c, &at, w.plan.keep);
-        if (!MANY) send_row(shared, w, turn + 1, next);
+    struct pipeline_state at = {0, 1};
+    for (size_t turn = 0, row; (row = row_of(shared, w, turn)) < w.rows; turn++) {
+        const size_t next = draw_row(shared, w, turn + 1);
+        for (int c = 0; c < w.plan.chunks; c++) load_chunk(shared, w, row, c, &at);
+        send_row(shared, w, turn + 1, next);
     }
-}
-
-/* The producers of what is not kept: forwards for the summers, backwards for the dividers. */
-template <class T>
-static __device__ inline void produce_rest(struct team_shared &shared, const struct slice<T> &w,
-                                           bool again)
-{
-    const struct ring ring = again ? w.plan.again : w.plan.once;
-    const int kept = w.plan.kept, end = w.plan.chunks;
-    struct pipeline_state at = start(ring, 1);
-    for (size_t turn = 0, row; (row = row_of<true>(shared, w, turn)) < w.rows; turn++)
-        for (int c = kept; c < end; c++)
-            load_chunk(shared, w, row, again ? end - 1 + kept - c : c, &at, ring);
 }
 
 /* Waits for the chunk at `at`. */
@@ -124,8 +103,8 @@ static __device__ inline void release(struct team_shared &shared, struct pipelin
     mbarrier_arrive(&shared.empty[at.stage]);
 }
 
-/* The state of the block, from those of its summers, to every block of the team. */
-template <bool MANY, class T>
+/* The state of the block, from those of its summers, to every block of the cluster. */
+template <class T>
 static __device__ inline void publish(struct team_shared &shared, const struct slice<T> &w,
                                       size_t turn, struct state mine, int i)
 {
@@ -136,7 +115,7 @@ static __device__ inline void publish(struct team_shared &shared, const struct s
     summers_meet();
     if (i >= WARP) return;
     mine = lanes_merge(lane < ROLE_THREADS / WARP ? of_warp[lane] : empty_state());
-    send_state<MANY>(shared, w, turn, mine, lane);
+    send_state(shared, w, turn, mine, lane);
 }
 
 /* Takes the packs i, i + ROLE_THREADS, ... of a chunk, of which a thread has at most N. */
@@ -157,54 +136,47 @@ static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack
 }
 
 /* The summers.  i: the number of the thread among them. */
-template <bool MANY, class T>
+template <class T>
 static __device__ inline void sum_slices(struct team_shared &shared, const struct slice<T> &w,
                                          int i)
 {
-    struct pipeline_state kept = start(w.plan.keep, 0), once = start(w.plan.once, 0);
-    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
+    struct pipeline_state at = {0, 0};
+    for (size_t turn = 0, row; (row = row_of(shared, w, turn)) < w.rows; turn++) {
         const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
-        const int edge = w.part == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
+        const int edge = w.rank == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
         T last = T(-INFINITY); /* widened when it is used: until then nobody waits for it */
         if (edge >= 0) last = w.x[row * w.cols + edge];
         struct power_sum sum = empty_sum();
         for (int c = 0; c < w.plan.chunks; c++) {
-            const bool stays = !MANY || c < w.plan.kept;
             int first;
             const int packs = chunk_packs(w, r, c, &first);
-            sum_chunk<MOST_EACH>(&sum, take<T>(shared, w, stays ? kept : once), packs, i);
-            if (stays) {
-                advance(&kept, w.plan.keep);
-                continue;
-            }
-            release(shared, once);
-            advance(&once, w.plan.once);
+            sum_chunk<MOST_EACH>(&sum, take<T>(shared, w, at), packs, i);
+            advance(&at, w.plan.stages);
         }
         struct state mine = state_of(sum);
         if (edge >= 0) mine = merge(mine, state_of((float)last));
-        publish<MANY>(shared, w, turn, mine, i);
+        publish(shared, w, turn, mine, i);
     }
 }
 
 /* The dividers. */
-template <bool MANY, class T>
+template <class T>
 static __device__ inline void divide_slices(struct team_shared &shared,
                                             const struct slice<T> &w, int i)
 {
     constexpr int W = FULL<T>;
-    struct pipeline_state kept = start(w.plan.keep, 0), again = start(w.plan.again, 0);
-    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
+    struct pipeline_state at = {0, 0};
+    for (size_t turn = 0, row; (row = row_of(shared, w, turn)) < w.rows; turn++) {
         const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
         T *y_i = w.y + row * w.cols;
-        const int edge = w.part == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
+        const int edge = w.rank == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
         T last = T(0.0f);
         if (edge >= 0) last = w.x[row * w.cols + edge];
-        const struct division d = division_of(collect<MANY>(shared, w, turn, i % WARP), w.log);
-        for (int v = w.plan.chunks - 1; v >= 0; v--) {
-            const bool stayed = !MANY || v < w.plan.kept;
-            const struct pipeline_state at = stayed ? kept : again;
+        const struct division d =
+            division_of(cluster_state(shared, turn, w.plan.blocks, i % WARP), w.log);
+        for (int c = 0; c < w.plan.chunks; c++) {
             int first;
-            const int c = stayed ? w.plan.kept - 1 - v : v, packs = chunk_packs(w, r, c, &first);
+            const int packs = chunk_packs(w, r, c, &first);
             auto *out = (struct packed<T, W> *)(y_i + r.head) + first;
             const auto *chunk = take<T>(shared, w, at);
             struct packed<T, W> x[MOST_EACH];
@@ -214,14 +186,13 @@ static __device__ inline void divide_slices(struct team_shared &shared,
             for (int k = 0; k < MOST_EACH; k++)
                 if (i + k * ROLE_THREADS < packs)
                     divide(out + i + k * ROLE_THREADS, x[k], d);
-            if (stayed) advance(&kept, w.plan.keep);
-            else advance(&again, w.plan.again);
+            advance(&at, w.plan.stages);
         }
         if (edge >= 0) y_i[edge] = T(divided(d, (float)last));
     }
 }
 
-/* Barriers that all blocks of the team know to be ready before anybody uses them. */
+/* Barriers that all blocks of the cluster know to be ready before anybody uses them. */
 static __device__ inline void get_ready(struct team_shared &shared)
 {
     if (threadIdx.x == 0) {
@@ -232,7 +203,6 @@ static __device__ inline void get_ready(struct team_shared &shared)
         for (int s = 0; s < EXCHANGES; s++) {
             mbarrier_init(&shared.arrived[s], 1);
             mbarrier_init(&shared.drawn[s], 1);
-            mbarrier_init(&shared.complete[s], 1);
         }
         fence_mbarrier_init();
     }
@@ -243,24 +213,20 @@ static __device__ inline void get_ready(struct team_shared &shared)
 #endif
 
 /* Softmax or logsoftmax of x [rows, cols].  Reads and writes each element once. */
-template <bool MANY, class T>
-static __global__ __launch_bounds__(BLOCK_THREADS<MANY>, 1)
+template <class T>
+static __global__ __launch_bounds__(BLOCK_THREADS, 1)
 void pipeline_kernel(const T *x, T *y, size_t rows, int cols, struct plan plan,
-                     uint64_t *words, int log)
+                     uint64_t *drawn, int log)
 {
 #if __CUDA_ARCH__ >= 900
     struct team_shared &shared = dynamic_shared<struct team_shared>();
     get_ready(shared);
-    const int blocks = plan.blocks * plan.clusters, block = blockIdx.x;
-    const struct slice<T> w = {x, y, rows, cols, block / blocks, block % plan.blocks,
-                               block % blocks, log, plan, words};
-    const int i = threadIdx.x;
-    const int warp = i / WARP - 2 * ROLE_THREADS / WARP; /* behind the two roles */
-    if (i < ROLE_THREADS) sum_slices<MANY>(shared, w, i);
-    else if (warp < 0) divide_slices<MANY>(shared, w, i - ROLE_THREADS);
-    else if (warp == 0 && i % WARP == 0) produce<MANY>(shared, w);
-    else if (MANY && warp == 1 && w.rank == 0) relay_states(shared, w, i % WARP);
-    else if (MANY && warp > 1 && i % WARP == 0) produce_rest(shared, w, warp == 3);
+    const int i = threadIdx.x, block = blockIdx.x;
+    const struct slice<T> w = {x, y, rows, cols, block / plan.blocks, block % plan.blocks, log,
+                               plan, drawn};
+    if (i < ROLE_THREADS) sum_slices(shared, w, i);
+    else if (i < 2 * ROLE_THREADS) divide_slices(shared, w, i - ROLE_THREADS);
+    else if (i == 2 * ROLE_THREADS) produce(shared, w);
 #endif
 }
 

@@ -86,18 +86,12 @@ static void shared(const struct problem *p, const struct arrays *a)
     });
 }
 
-/* 1 read, 1 write; each exponential twice, because x is kept, not exp(x - m). */
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 2, 2);
-}
-
 GPU_VARIANT(gpu_shared) = {
     .name = "gpu_shared",
     .idea = "row in one block",
     SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = shared_refuses,
-    .cost = cost,
+    .cost = traffic<2, 2>, /* each exponential twice: x is kept, not exp(x - m) */
     .does = {{OP_SOFTMAX, shared}, {OP_LOGSOFTMAX, shared}},
     .on_gpu = GPU_TWIN(gpu_shared),
 };

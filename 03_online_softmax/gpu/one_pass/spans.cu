@@ -136,18 +136,12 @@ static void spans(const struct problem *p, const struct arrays *a)
     with_type(p, a, [&](auto *x, auto *y) { spans_of<4>(p, a, x, y); });
 }
 
-/* 1 read, 1 write. */
-static struct cost cost(const struct problem *p)
-{
-    return traffic(p, 2, 1);
-}
-
 GPU_VARIANT(gpu_spans) = {
     .name = "gpu_spans",
     .idea = "rows in one block",
     SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = spans_refuses,
-    .cost = cost,
+    .cost = traffic<2, 1>,
     .does = {{OP_SOFTMAX, spans}, {OP_LOGSOFTMAX, spans}},
     .on_gpu = GPU_TWIN(gpu_spans),
 };

@@ -1,17 +1,13 @@
-/* team.h: the blocks that share a row (Hopper), and how they meet.
+/* team.h: the blocks of a cluster, which share a row (Hopper), and how they meet: each writes into
+ * the shared memory of the others.
  *
- * A team is a cluster, whose blocks write into each other's shared memory, or MANY clusters.  The
- * first block of each of those collects the states of its cluster, exchanges them with the others
- * in main memory, a word each, and sends the state of the row to its cluster.
- *
- * Which rows a team takes: teams of MANY clusters take turns.  A cluster draws the number of its
- * next row from a counter in main memory, because multiprocessors do not get the same share of
- * the memory's bandwidth; a cluster that is faster takes more rows.  The producer of block 0
- * draws, and sends the number to every block of the cluster. */
+ * A cluster draws the number of its next row from a counter in main memory, because multiprocessors
+ * do not get the same share of the memory's bandwidth; a cluster that is faster takes more rows.
+ * The producer of block 0 draws, and sends the number to every block of the cluster. */
 #ifndef TEAM_H
 #define TEAM_H
 
-#include "cluster_ptx.h"
+#include "gpu/ptx.h"
 #include "row_parts.h"
 
 #ifdef __CUDACC__
@@ -24,53 +20,74 @@
 /* Rows whose states may be in flight.  The summers of a block are less than MOST_STAGES + 1 rows
  * ahead of its dividers, and those of another block that much ahead of these. */
 #define EXCHANGES 32
-#define NOT_WRITTEN (~(uint64_t)0) /* a word of a team before its state is there */
 static_assert(EXCHANGES > 2 * (MOST_STAGES + 1), "a state is read before the next comes");
 
-/* Stages first .. first + stages - 1 of the buffer. */
-struct ring { int first, stages; };
-
-/* blocks: of a cluster; clusters: of a team; teams: how many.  slice: packs of a row in one block,
- * in `chunks` chunks of `chunk` packs (the last may be shorter), whole lines.  The first `kept` of
- * them stay in the ring `keep` until they are divided.  Those of a row that is too long for the
- * buffers pass through `once`, and come again through `again`. */
-struct plan {
-    int blocks, clusters, teams, slice, chunk, chunks, kept;
-    struct ring keep, once, again;
-};
+/* blocks: of a cluster; clusters: how many.  slice: packs of a row in one block, whole lines, in
+ * `chunks` chunks of `chunk` packs (the last may be shorter); stages: chunks in the buffer. */
+struct plan { int blocks, clusters, slice, chunk, chunks, stages; };
 
 struct team_shared {
     uint64_t full[MOST_STAGES], empty[MOST_STAGES];
-    uint64_t arrived[EXCHANGES], drawn[EXCHANGES], complete[EXCHANGES];
+    uint64_t arrived[EXCHANGES], drawn[EXCHANGES];
     size_t row[EXCHANGES];                         /* written by block 0 */
     struct state of_block[EXCHANGES][CLUSTER_MAX]; /* written by every block */
-    struct state of_row[EXCHANGES];                /* MANY: written by block 0 */
     struct state of_warp[2][WARP];
     alignas(128) uint4 buffer[BUFFER];
 };
 static_assert(sizeof(struct team_shared) <= 227 * 1024, "one block per multiprocessor");
 
-/* What a block does: its team, its rank in the cluster, the slice that it takes, and the problem.
- * words: the counter of a cluster, or the states [rows, clusters] of MANY. */
+/* What a block does: its cluster, its rank in it, which is the slice that it takes, and the problem.
+ * drawn: the counter of the rows that have been drawn. */
 template <class T> struct slice {
     const T *x;
     T *y;
     size_t rows;
-    int cols, team, rank, part, log;
+    int cols, cluster, rank, log;
     struct plan plan;
-    uint64_t *words;
+    uint64_t *drawn;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
+/* --- Instructions. --- */
+
+/* mbarrier_wait() for what other blocks of the cluster have written. */
+static __device__ inline void cluster_barrier_wait(uint64_t *barrier, int phase)
+{
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again%=:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again%=;\n\t}" ::"r"(shared_address(barrier)),
+                 "r"(phase)
+                 : "memory");
+}
+
+/* Writes the 8 bytes of `word` to `slot` of block `rank` of the cluster, asynchronously; the
+ * store completes 8 bytes on `barrier` there. */
+template <class WORD>
+static __device__ inline void send(WORD word, WORD *slot, uint64_t *barrier, int rank)
+{
+    static_assert(sizeof(WORD) == 8, "one store");
+    uint64_t bits;
+    memcpy(&bits, &word, sizeof bits);
+    uint32_t remote_slot, remote_barrier;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot)
+        : "r"(shared_address(slot)), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier)
+        : "r"(shared_address(barrier)), "r"(rank));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 "
+                 "[%0], %1, [%2];" ::"r"(remote_slot), "l"(bits), "r"(remote_barrier)
+                 : "memory");
+}
+
 /* --- Rows. --- */
 
-/* The row of a team's turn-th turn; w.rows or more: there is none. */
-template <bool MANY, class T>
+/* The row of a cluster's turn-th turn; w.rows or more: there is none. */
+template <class T>
 static __device__ inline size_t row_of(struct team_shared &shared, const struct slice<T> &w,
                                        size_t turn)
 {
-    if (MANY || turn == 0) return w.team + turn * w.plan.teams;
+    if (turn == 0) return w.cluster;
     const int slot = turn % EXCHANGES;
     cluster_barrier_wait(&shared.drawn[slot], (turn - (slot == 0)) / EXCHANGES % 2);
     return shared.row[slot];
@@ -82,8 +99,8 @@ static __device__ inline size_t draw_row(struct team_shared &shared, const struc
                                          size_t turn)
 {
     if (w.plan.blocks > 1) mbarrier_arrive_expect_tx(&shared.drawn[turn % EXCHANGES], 8);
-    if (w.rank > 0 || w.rows <= (size_t)w.plan.teams) return w.rows; /* who draws nothing */
-    return w.plan.teams + atomicAdd((unsigned long long *)w.words, 1ull);
+    if (w.rank > 0 || w.rows <= (size_t)w.plan.clusters) return w.rows; /* who draws nothing */
+    return w.plan.clusters + atomicAdd((unsigned long long *)w.drawn, 1ull);
 }
 
 template <class T>
@@ -103,8 +120,8 @@ static __device__ inline void send_row(struct team_shared &shared, const struct 
 
 /* --- States. --- */
 
-/* The state of a block, from its first warp to all blocks of the cluster; MANY: to the first. */
-template <bool MANY, class T>
+/* The state of a block, from its first warp to all blocks of the cluster. */
+template <class T>
 static __device__ inline void send_state(struct team_shared &shared, const struct slice<T> &w,
                                          size_t turn, struct state mine, int lane)
 {
@@ -114,10 +131,8 @@ static __device__ inline void send_state(struct team_shared &shared, const struc
         if (lane == 0) mbarrier_arrive(&shared.arrived[slot]);
         return;
     }
-    if (lane == 0 && (!MANY || w.rank == 0))
-        mbarrier_arrive_expect_tx(&shared.arrived[slot], n * 8);
-    if (lane == 0 && MANY) mbarrier_arrive_expect_tx(&shared.complete[slot], 8);
-    if (lane < (MANY ? 1 : n))
+    if (lane == 0) mbarrier_arrive_expect_tx(&shared.arrived[slot], n * 8);
+    if (lane < n)
         send(mine, &shared.of_block[slot][w.rank], &shared.arrived[slot], lane);
 }
 
@@ -129,39 +144,6 @@ static __device__ inline struct state cluster_state(struct team_shared &shared, 
     cluster_barrier_wait(&shared.arrived[slot], turn / EXCHANGES % 2);
     if (blocks == 1) return shared.of_block[slot][0];
     return lanes_merge(lane < blocks ? shared.of_block[slot][lane] : empty_state());
-}
-
-/* A warp of the first block of each of MANY clusters: exchanges their states. */
-template <class T>
-static __device__ inline void relay_states(struct team_shared &shared,
-                                           const struct slice<T> &w, int lane)
-{
-    const int n = w.plan.clusters;
-    for (size_t turn = 0, row; (row = row_of<true>(shared, w, turn)) < w.rows; turn++) {
-        const int slot = turn % EXCHANGES;
-        const struct state mine = cluster_state(shared, turn, w.plan.blocks, lane);
-        uint64_t bits, *words = w.words + row * n; /* never NOT_WRITTEN, as m is never NaN */
-        memcpy(&bits, &mine, sizeof bits);
-        if (lane == 0) store_shared_word(&words[w.part / w.plan.blocks], bits);
-        bits = lane < n ? NOT_WRITTEN : 0;
-        while (__any_sync(~0u, bits == NOT_WRITTEN))
-            if (bits == NOT_WRITTEN) bits = load_shared_word(&words[lane]);
-        struct state other;
-        memcpy(&other, &bits, sizeof other);
-        const struct state all = lanes_merge(lane < n ? other : empty_state());
-        if (lane < w.plan.blocks)
-            send(all, &shared.of_row[slot], &shared.complete[slot], lane);
-    }
-}
-
-/* The state of the row, from all blocks of the team; the same bits in every thread. */
-template <bool MANY, class T>
-static __device__ inline struct state collect(struct team_shared &shared,
-                                              const struct slice<T> &w, size_t turn, int lane)
-{
-    if (!MANY) return cluster_state(shared, turn, w.plan.blocks, lane);
-    cluster_barrier_wait(&shared.complete[turn % EXCHANGES], turn / EXCHANGES % 2);
-    return shared.of_row[turn % EXCHANGES];
 }
 
 #endif

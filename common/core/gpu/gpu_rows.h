@@ -164,15 +164,15 @@ static __device__ inline size_t block_number(void)
     return blockIdx.y * (size_t)gridDim.x + blockIdx.x;
 }
 
-/* The cost of `passes` passes (reads or writes of the whole array) and `exps` exponentials
- * for each element. */
-static inline struct cost traffic(const struct problem *p, double passes, double exps)
+/* A cost of PASSES passes (reads or writes of the whole array) and EXPS exponentials for each
+ * element. */
+template <int PASSES, int EXPS> static struct cost traffic(const struct problem *p)
 {
     const double n = (double)p->rows * (double)p->cols;
     struct cost c = {};
-    c.passes = passes;
-    c.bytes = passes * n * (double)dtype_size(p->dtype);
-    c.exps = exps * n;
+    c.passes = PASSES;
+    c.bytes = PASSES * n * (double)dtype_size(p->dtype);
+    c.exps = EXPS * n;
     return c;
 }
 
