@@ -3,50 +3,10 @@
  * Two loops change places: the one over queries now runs inside the one over chunks of keys.  So
  * K and V come from memory once for 16 queries, and between two queries 32 keys stay in the
  * nearest cache.  This is the loop of FlashAttention-2 (Dao 2023, section 3.1), and rung 1 of stage
- * 5 is this file on a GPU: make diff 5 */
+ * 5 is tile.h on a GPU: make diff 5 */
 #include "cost.h"
-#include "monoid.h"
 #include "score.h"
-
-enum { Br = 16, Bc = 32 }; /* queries and keys of a tile */
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* x = x . (n keys with scores s): one maximum and one correction for all of them.
- *     m_new = max(m, max_j s_j),  correction = e^(m - m_new),  weight_j = e^(s_j - m_new)
- *   s (n)  -INFINITY means masked      v (n, x->d)  a masked row of it is not read */
-static void push_tile(struct aggregate *x, const float *s, const float *v, size_t n)
-{
-    float m_new = x->m;
-    for (size_t j = 0; j < n; j++)
-        if (s[j] > m_new || isnan(s[j])) m_new = s[j];
-    float correction = se_factor(x->m, m_new);
-    x->l *= correction;
-    for (size_t d = 0; d < x->d; d++) x->o[d] *= correction;
-    for (size_t j = 0; j < n; j++) {
-        if (s[j] == -INFINITY) continue; /* it weighs 0, and v_j may hold NaN */
-        float weight = expf(s[j] - m_new);
-        x->l += weight;
-        for (size_t d = 0; d < x->d; d++) x->o[d] += weight * v[j * x->d + d];
-    }
-    x->m = m_new;
-}
-
-/* x (rows) = the partial results of the queries i .. i + rows - 1, rows <= Br, for the keys
- * first .. end - 1, tile by tile.  A key that a query does not see scores -INFINITY. */
-static void fold_tiles(const struct head *h, size_t i, size_t rows, size_t first, size_t end,
-                       struct aggregate *x)
-{
-    float s[Bc];
-    end = smaller(end, visible(h, i + rows - 1)); /* the last query sees most */
-    for (size_t r = 0; r < rows; r++) aggregate_unit(&x[r]);
-    for (size_t j = first; j < end; j += Bc)
-        for (size_t r = 0; r < rows; r++) {
-            size_t n = smaller(Bc, end - j);
-            for (size_t t = 0; t < n; t++) s[t] = score(h, i + r, j + t);
-            push_tile(&x[r], s, v_row(h, j), n);
-        }
-}
+#include "tile.h"
 
 /* Attention of one head: Br queries at a time. */
 static void attention_head(const struct head *h)

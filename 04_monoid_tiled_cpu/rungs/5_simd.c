@@ -4,62 +4,10 @@
  * product is one sum, each addition waits for the one before, and float additions may not be
  * reordered unless the program says so.  Here it says so.  Nothing else changes. */
 #include "cost.h"
-#include "monoid.h"
+#include "simd_score.h"
+#include "tile.h"
 
 #define PARTS 16 /* of the keys; fixed, so that threads do not change an answer */
-
-enum { Br = 16, Bc = 32 }; /* queries and keys of a tile */
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked
- * The pragma lets the compiler keep 8 sums, of every 8th product, and add them at the end. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-#pragma omp simd reduction(+ : dot) simdlen(8)
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
-
-/* x = x . (n keys with scores s): one maximum and one correction for all of them.
- *     m_new = max(m, max_j s_j),  correction = e^(m - m_new),  weight_j = e^(s_j - m_new)
- *   s (n)  -INFINITY means masked      v (n, x->d)  a masked row of it is not read */
-static void push_tile(struct aggregate *x, const float *s, const float *v, size_t n)
-{
-    float m_new = x->m;
-    for (size_t j = 0; j < n; j++)
-        if (s[j] > m_new || isnan(s[j])) m_new = s[j];
-    float correction = se_factor(x->m, m_new);
-    x->l *= correction;
-    for (size_t d = 0; d < x->d; d++) x->o[d] *= correction;
-    for (size_t j = 0; j < n; j++) {
-        if (s[j] == -INFINITY) continue; /* it weighs 0, and v_j may hold NaN */
-        float weight = expf(s[j] - m_new);
-        x->l += weight;
-        for (size_t d = 0; d < x->d; d++) x->o[d] += weight * v[j * x->d + d];
-    }
-    x->m = m_new;
-}
-
-/* x (rows) = the partial results of the queries i .. i + rows - 1, rows <= Br, for the keys
- * first .. end - 1, tile by tile.  A key that a query does not see scores -INFINITY. */
-static void fold_tiles(const struct head *h, size_t i, size_t rows, size_t first, size_t end,
-                       struct aggregate *x)
-{
-    float s[Bc];
-    end = smaller(end, visible(h, i + rows - 1)); /* the last query sees most */
-    for (size_t r = 0; r < rows; r++) aggregate_unit(&x[r]);
-    for (size_t j = first; j < end; j += Bc)
-        for (size_t r = 0; r < rows; r++) {
-            size_t n = smaller(Bc, end - j);
-            for (size_t t = 0; t < n; t++) s[t] = score(h, i + r, j + t);
-            push_tile(&x[r], s, v_row(h, j), n);
-        }
-}
 
 /* Attention of one head: any thread folds any part of any tile; then the parts of each query are
  * merged in order.

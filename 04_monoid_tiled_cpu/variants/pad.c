@@ -4,6 +4,7 @@
  * nothing, so it may stand where there is no key.  A zero key may not: its score is 0,
  * not -INFINITY. */
 #include "cost.h"
+#include "monoid.h"
 #include "simd_score.h"
 
 enum { CHUNK = 32 }; /* keys in a chunk: no more and no fewer */

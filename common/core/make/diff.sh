@@ -24,16 +24,16 @@ listed() {
     done
 }
 
-# headers FILE: stage 5's that it includes, and that these include.
+# headers FILE: those that it includes, and that these include.
 headers() {
     awk -v name="$1" 'BEGIN {
         for (file[n = 1] = name; i++ < n;) {
-            split(file[i] "|05_flash_cuda/|common/core/", room, "|")
+            split(file[i] "|05_flash_cuda/|04_monoid_tiled_cpu/|common/core/", room, "|")
             sub(/[^\/]*$/, "", room[1])
             while ((getline line < file[i]) > 0) {
                 if (line !~ /^#include "/) continue
                 split(line, part, "\"")
-                for (r = 1; r <= 3; r++)
+                for (r = 1; r <= 4; r++)
                     if ((getline < (path = room[r] part[2])) >= 0) break
                 close(path)
                 if (r <= 3 && !seen[path]++) print file[++n] = path
@@ -78,7 +78,7 @@ else
     [ "$new" != 05_flash_cuda/stage.c ] || new=05_flash_cuda/portable/01_tiled.cu
     [ -z "$before" ] || old=$before/$file
     # The algorithm of stage 5 is its first rung, which descends from the tile of stage 4.
-    [ "$stage/$file" != 05_flash_cuda/stage.c ] || old=04_monoid_tiled_cpu/rungs/3_tile.c
+    [ "$stage/$file" != 05_flash_cuda/stage.c ] || old=04_monoid_tiled_cpu/rungs/tile.h
     first="$stage is the first stage: read $new"
 fi
 for f in $old $new; do
@@ -128,7 +128,7 @@ END {
     put("same", same); put("changed", changed); put("new", came); put("gone", gone)
 }' "$old" "$new"
 
-case $new in 05_flash_cuda/*/*)
+case $new in 05_flash_cuda/*/* | */rungs/*)
     came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do
         printf ' %s (%d)' "${f##*/}" "$(wc -l <"$f")"
     done)
