@@ -1,10 +1,9 @@
-/* one_pass.cu: the kernel for a row length: spans, registers, shared, cluster or two_pass.
+/* one_pass.cu: the kernel for a row length: registers, shared, cluster or two_pass.
  *
  * One read and one write of main memory where a row fits on the chip (row E5 of the table of
  * traffic), two reads and one write where it does not. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
-#include "gpu/device.h"
 #include "gpu/gpu_rows.h"
 #include "row_parts.h"
 
@@ -16,32 +15,20 @@
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
 extern "C" const struct variant HERE(gpu_cluster);   /* clusters.cu */
-extern "C" const struct variant HERE(gpu_spans);     /* spans.cu */
 extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
 extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 
 #define BLOCK_MOST (40 << 10) /* bytes of a row: several blocks on a multiprocessor */
 
-/* A span that threads copy, before Hopper, is slower than rows in registers. */
-static bool runs_here(const struct variant *v, const struct problem *p)
-{
-#ifdef __CUDACC__
-    if (v == &HERE(gpu_spans) && device_attribute<cudaDevAttrComputeCapabilityMajor>() < 9)
-        return false;
-#else
-    if (variant_only_on_gpu(v, p->op)) return false;
-#endif
-    return !v->refuses(p);
-}
-
 /* The first that takes the row, in the order of preference. */
 static const struct variant *choose(const struct problem *p)
 {
     static const struct variant *const preferred[] = {
-        &HERE(gpu_spans), &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
+        &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
         &HERE(gpu_cluster), &HERE(gpu_shared)};
-    for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 3; i < 5; i++)
-        if (runs_here(preferred[i], p)) return preferred[i];
+    for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 2; i < 4; i++)
+        if (!variant_only_on_gpu(preferred[i], p->op) && !preferred[i]->refuses(p))
+            return preferred[i];
     return &HERE(gpu_two_pass);
 }
 
@@ -73,7 +60,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
-    .idea = "best of these five",
+    .idea = "best of these four",
     SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = refuses,
     .picks = picks,

@@ -3,14 +3,15 @@
  *     y_j = exp(x_j - m) / l,   m = max_j x_j,   l = sum_j exp(x_j - m)
  *
  * 227 KB on Hopper: 58 000 floats.  There the copy engine brings the row: one thread asks for
- * all of it, and no register waits.  Several blocks on a multiprocessor fill each other's
+ * all of it, and no register waits; older GPUs load with all threads.  Several blocks on a multiprocessor fill each other's
  * waits. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/device.h"
 #include "gpu/gpu_rows.h"
-#include "copy_engine.h"
+#include "gpu/ptx.h"
 #include "fast_exp.h"
+#include "row_parts.h"
 
 #define MOST_THREADS 512
 
@@ -19,6 +20,36 @@ template <class T> struct shared_row {
     uint64_t arrived;
     alignas(128) struct packed<T, FULL<T>> row[1]; /* as many as the launch gave bytes for */
 };
+
+#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+#define COPY_ENGINE 1
+#else
+#define COPY_ENGINE 0
+#endif
+
+/* The threads of a block load bytes (whole packs) to shared memory; the load completes on `arrived`. */
+static __device__ inline void begin_load(void *to, const void *from, int bytes, uint64_t *arrived)
+{
+#if COPY_ENGINE
+    if (threadIdx.x > 0) return;
+    mbarrier_init(arrived, 1);
+    fence_mbarrier_init();
+    mbarrier_arrive_expect_tx(arrived, bytes);
+    if (bytes > 0) tma_load_bytes(to, from, bytes, arrived);
+#else
+    for (int s = threadIdx.x; s < bytes / 16; s += blockDim.x)
+        ((uint4 *)to)[s] = ((const uint4 *)from)[s];
+#endif
+}
+
+/* Waits until it has arrived, and the threads have come. */
+static __device__ inline void end_load(uint64_t *arrived)
+{
+    __syncthreads();
+#if COPY_ENGINE
+    mbarrier_wait(arrived, 0);
+#endif
+}
 
 /* One block a row; thread i takes packs i, i + blockDim.x, ... */
 template <class T>

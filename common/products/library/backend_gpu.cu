@@ -28,7 +28,7 @@
 #include "../../../05_flash_cuda/rungs.h"
 #undef RUNG
 #define SOFTMAX(V)                                                                         \
-    V(gpu_spans) V(gpu_registers) V(gpu_shared) V(gpu_cluster) V(gpu_two_pass) V(gpu_one_pass)
+    V(gpu_registers) V(gpu_shared) V(gpu_cluster) V(gpu_two_pass) V(gpu_one_pass)
 SOFTMAX(DECLARE)
 
 #define RUNG(name, ...) &KERNEL(name),
