@@ -25,10 +25,9 @@ static const struct variant fold = {
 #define VARIANTS(V)                                                         \
     V(fold) V(chunk) V(correct_once)                                        \
     V(padded) V(masked_reads) V(one_hot) V(sinks)   /* variants/ */         \
-    V(scan_serial) V(scan_work_efficient) V(update_refold) V(update_tree)   \
+    V(scan_serial) V(scan_work_efficient) V(update_tree)                    \
     V(form_split) V(form_lse) V(form_normalised) V(form_memory_efficient)   \
-    V(eight_bits) V(log_attention_two_passes) V(log_attention_streamed)     \
-    V(reduction_unfused) V(reduction_fused)                                 \
+    V(eight_bits) V(log_attention_streamed) V(reduction_fused)              \
     V(gradient_stored) V(gradient_recompute)                                \
     V(tile) V(threads) V(simd)                      /* rungs/ */            \
     V(tiled_loops) V(tiled_microkernel) V(tiled_all_cores) V(tiled_widened) \

@@ -5,7 +5,6 @@
 #define scan_serial scan_serial_here
 #define scan_work_efficient scan_work_efficient_here
 #include "../04_monoid_tiled_cpu/variants/scan.c"
-#define update_refold update_refold_here
 #define update_tree update_tree_here
 #include "../04_monoid_tiled_cpu/variants/update.c"
 

@@ -1,5 +1,4 @@
-/* fused_reduction.c: the five instances of fused_reduction.h, and the same results by
- * reductions one after the other.
+/* fused_reduction.c: the five instances of fused_reduction.h.
  *
  *     denominator       s = max x          t = sum e^{x - s}
  *     softmax dot       s = max x          t = sum e^{x - s}, sum e^{x - s} w
@@ -157,71 +156,17 @@ static void fused(const struct problem *p, const struct arrays *a)
     }
 }
 
-/* ---- one reduction after the other ---- */
-
-/* y (N_FUSED) from x (n), w (n): maximum and means in one loop, what needs them in a
- * second. */
-static void unfused_row(const float *x, const float *w, size_t n, float *y)
-{
-    float m = -INFINITY, mean_x = 0.0f, mean_w = 0.0f;
-    for (size_t j = 0; j < n; j++) {
-        m = x[j] > m || isnan(x[j]) ? x[j] : m;
-        mean_x += x[j] - x[0]; /* differences: small where all x are nearly equal */
-        mean_w += w[j] - w[0];
-    }
-    mean_x = x[0] + mean_x / (float)n;
-    mean_w = w[0] + mean_w / (float)n;
-    float l = 0.0f, dot = 0.0f, variance = 0.0f, covariance = 0.0f, log_dot = 0.0f;
-    for (size_t j = 0; j < n; j++) {
-        variance += (x[j] - mean_x) * (x[j] - mean_x);
-        covariance += (x[j] - mean_x) * (w[j] - mean_w);
-        if (x[j] == -INFINITY) continue;
-        l += expf(x[j] - m);
-        dot += expf(x[j] - m) * w[j];
-    }
-    for (size_t j = 0; j < n; j++)
-        if (x[j] != -INFINITY) log_dot += (x[j] - m - logf(l)) * w[j];
-    y[FUSED_LSE] = m + logf(l);
-    y[FUSED_SOFTMAX_DOT] = l == 0.0f ? 0.0f : dot / l;
-    y[FUSED_VARIANCE] = variance / (float)n;
-    y[FUSED_COVARIANCE] = covariance / (float)n;
-    y[FUSED_LOGSOFTMAX_DOT] = log_dot;
-}
-
-static void unfused(const struct problem *p, const struct arrays *a)
-{
-    for (size_t i = 0; i < p->rows; i++)
-        unfused_row((const float *)a->x + i * p->cols, (const float *)a->w + i * p->cols,
-                    p->cols, (float *)a->y + i * N_FUSED);
-}
-
-/* Rows longer than the caches are read once for each loop; nothing is stored. */
-static struct cost cost_fused(const struct problem *p)
+static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
     return (struct cost){.passes = 1, .bytes = 8 * n, .exps = 6 * n};
 }
-
-static struct cost cost_unfused(const struct problem *p)
-{
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 24 * n, .exps = 2 * n};
-}
-
-const struct variant reduction_unfused = {
-    .name = "unfused",
-    .idea = "two reductions in turn",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost_unfused,
-    .does = {{OP_FUSED_REDUCTION, unfused}},
-};
 
 const struct variant reduction_fused = {
     .name = "fused",
     .idea = "both reductions in one loop",
     .group = IN_ASIDES,
     SAFE_ON_CPU,
-    .cost = cost_fused,
+    .cost = cost,
     .does = {{OP_FUSED_REDUCTION, fused}},
 };

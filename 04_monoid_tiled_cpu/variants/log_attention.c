@@ -85,33 +85,6 @@ static size_t workspace(const struct problem *p)
     return 3 * p->head_dim_v * sizeof(float);
 }
 
-/* Two loops over the keys: m and l first, then s - m - log l from left to right. */
-static void two_passes(const struct head *h)
-{
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        struct se x = se_unit();
-        float *o_i = o_row(h, i);
-        for (size_t j = 0; j < visible(h, i); j++) x = se_merge(x, se_lift(score(h, i, j)));
-        float log_l = logf(x.l);
-        for (size_t c = 0; c < h->head_dim_v; c++) o_i[c] = 0.0f;
-        for (size_t j = 0; j < visible(h, i); j++) {
-            float s = score(h, i, j);
-            if (s == -INFINITY) continue;
-            for (size_t c = 0; c < h->head_dim_v; c++)
-                o_i[c] += (s - x.m - log_l) * v_row(h, j)[c];
-        }
-        h->lse[i] = x.m + log_l;
-    }
-}
-
-const struct variant log_attention_two_passes = {
-    .name = "log_two_passes",
-    .idea = "lse first, then the sum",
-    ASIDE,
-    .cost = fold_cost,
-    .by_head = {{OP_LOGSOFTMAX_ATTENTION, two_passes}},
-};
-
 const struct variant log_attention_streamed = {
     .name = "log_streamed",
     .idea = "one loop; sum of v kept",

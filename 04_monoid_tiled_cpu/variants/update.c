@@ -85,43 +85,6 @@ static size_t workspace(const struct problem *p)
     return nodes * (sizeof(struct aggregate) + p->head_dim_v * sizeof(float));
 }
 
-/* The plain way: replace the rows, fold all keys again.  workspace: for each key the
- * number of its last update plus 1, or 0. */
-static void refold(const struct problem *p, const struct arrays *a)
-{
-    size_t d = p->head_dim, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
-    size_t *last = a->workspace;
-    for (size_t j = 0; j < p->seqlen_k; j++) last[j] = 0;
-    for (size_t u = 0; u < p->n_updates; u++) last[a->index[u]] = u + 1;
-    for (size_t head = 0; head < n_heads(p); head++) {
-        struct head h = head_of(p, a, head);
-        size_t head_kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
-        const float *k_new = (const float *)a->k_new + head_kv * p->n_updates * d;
-        const float *v_new = (const float *)a->v_new + head_kv * p->n_updates * dv;
-        struct aggregate x = {.o = h.o, .d = dv};
-        aggregate_unit(&x);
-        for (size_t j = 0; j < p->seqlen_k; j++) {
-            const float *k = last[j] ? k_new + (last[j] - 1) * d : k_row(&h, j);
-            const float *v = last[j] ? v_new + (last[j] - 1) * dv : v_row(&h, j);
-            aggregate_push(&x, score_of(&h, 0, k, j), v);
-        }
-        aggregate_finish(&x, h.o, h.lse);
-    }
-}
-
-static size_t workspace_refold(const struct problem *p)
-{
-    return p->seqlen_k * sizeof(size_t);
-}
-
-const struct variant update_refold = {
-    .name = "update_refold",
-    .idea = "fold everything again",
-    ASIDE,
-    .workspace = workspace_refold, .cost = fold_cost,
-    .does = {{OP_UPDATE, refold}},
-};
-
 const struct variant update_tree = {
     .name = "update",
     .idea = "a tree: redo log2 n merges",
