@@ -27,10 +27,9 @@ def drawn(capsys):
 
 
 @pytest.mark.parametrize("options, wanted", [
-    (["--program", PROGRAM], ["arc.png", "flash.png", "map.png", "memory.png"]),
+    (["--program", PROGRAM], ["arc.png", "flash.png", "map.png"]),
     (["--results", ROOT / "notes/results", "roofline_cpu.png", "roofline_gpu.png", "staircase.png"],
-     ["roofline_cpu.png", "roofline_gpu.png", "staircase.png"]),
-    (["--program", PROGRAM, "phases.png"], ["phases.png"])])
+     ["roofline_cpu.png", "roofline_gpu.png", "staircase.png"])])
 def test_figures_are_drawn_and_are_the_same_again(drawn, options, wanted):
     write(invented.stages(gpu=True))
     for out in ("one", "two"):
@@ -50,11 +49,10 @@ def test_what_stops_the_map_is_named(drawn, options, word):
 
 
 def test_missing_columns_skip_a_figure_with_one_line(drawn):
-    write(invented.stages().drop(columns="peak_bytes"))
+    write(invented.stages())
     status, names, said = drawn("out", "--results", "results")
     assert status == 0 and {"arc.png"} <= {*names} and "flash.png" not in names
     assert "flash.png not drawn: no bf16 measurement of stage 5 on a GPU" in said
-    assert "memory.png not drawn: no peak_bytes of the same work" in said
     status, _, said = drawn("out", "--results", "missing")
     assert status == 2 and "missing: has no .csv files" in said
     with pytest.raises(SystemExit):

@@ -16,9 +16,7 @@ sys.path.insert(0, str(REPORTS))
 import accept  # noqa: E402
 import measurements  # noqa: E402
 import peers_run  # noqa: E402
-import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
-import serving  # noqa: E402
 import timeline  # noqa: E402
 from peers_shapes import Shape, argparse, planned, shape_of, tokens  # noqa: E402
 
@@ -160,8 +158,9 @@ def test_the_parts_hold_the_shapes_that_are_named():
     assert {1000, 3000, 5000, 12345} <= {s[0].seqlen_k for s in untuned}
     assert {80, 96, 192} <= {s[0].head_dim for s in untuned} and any(s[0].v for s in untuned)
     assert all(s[2] == ("cold", "sustained") for s in untuned)
-    assert {s[1:] for s in planned(["layouts", "float"], "bf16")} == {
-        ("bf16", ("cold", "sustained"), "blhd"), ("f32", ("cold",), "bhld")}
+    assert {s[1:] for s in planned(["layouts", "float", "backward"], "bf16")} == {
+        ("bf16", ("cold", "sustained"), "blhd", "attention"), ("f32", ("cold",), "bhld", "attention"),
+        ("bf16", ("cold", "sustained"), "bhld", "backward")}
     assert Shape(1, 1, 1, 2, 4, 8, 1).pairs() == 3 + 4
     assert Shape(2, 1, 1, 4, 4, 8, 1).pairs() == 16
     mla = shape_of("1,1,1,2,2,6,0,4")
@@ -171,33 +170,19 @@ def test_the_parts_hold_the_shapes_that_are_named():
     for text in ("1,2,3", "1,1,1,2,2,6,0,4,5", "1,1,1,2,2,six,0"):
         with pytest.raises(argparse.ArgumentTypeError):
             shape_of(text)
-    # tiles of 64 queries with a window of 256 keys compute five blocks of 64
-    assert serving.whole_blocks(640, 255, 64) == 64 * 64 * (1 + 2 + 3 + 4 + 6 * 5)
-    assert serving.whole_blocks(64, 63, 128) == 64 * 128
-    assert serving.windowed(4, 1) == 1 + 2 + 2 + 2
 
 
-@pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
-                                    "peers_backward", "peers_decode", "timeline", "peers_cpu"])
+@pytest.mark.parametrize("script", ["peers", "calls training", "timeline", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
     if script == "peers_cpu" and importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is installed: it would measure")
-    done = run(sys.executable, "-B", REPORTS / f"{script}.py", "--csv", "a.csv", want=77,
+    script, *part = script.split()
+    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *part, "--csv", "a.csv", want=77,
                env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.out.count("\n") == 1 and "; skipped" in done.out
     assert not pathlib.Path("a.csv").exists()
     assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
-
-
-def test_the_ceiling_of_a_softmax_is_a_copy_in_the_same_rounds():
-    work = peers_softmax.Work.__new__(peers_softmax.Work)
-    work.calls = dict.fromkeys(("copy", "pytorch-softmax", "gpu_x", "gpu_y"))
-    work.about = {name: {"stage": "3" if "gpu" in name else "peer", "work": 256e9}
-                  for name in work.calls}
-    took = {"copy": 1.0, "pytorch-softmax": 2.0, "gpu_x": 1.25, "gpu_y": 1.5}
-    seen, ceiling = work.timed(took, lambda calls: {name: times(took[name]) for name in calls})
-    assert ceiling == 256 and work.fastest(seen) == ["gpu_x", "pytorch-softmax", "copy"]
 
 
 def test_marks_of_a_launch_become_bars():

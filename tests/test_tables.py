@@ -75,11 +75,11 @@ def test_columns_are_read_by_name(made):
     """In any order; one that an old file lacks is empty, one that is new does no harm."""
     rows = invented.stages()
     write(rows)
-    want = made("limits-attention", "stage-4-attention")[1]
+    want = made("limits-attention", "limits-softmax")[1]
     write(rows.assign(watts=3)[["watts", *rows.columns[::-1]]])
-    assert made("limits-attention", "stage-4-attention")[1] == want
-    write(rows.drop(columns=["peak_bytes", "flags", "min_s"]))
-    status, text, said = made("limits-attention", "stage-4-attention")
+    assert made("limits-attention", "limits-softmax")[1] == want
+    write(rows.drop(columns=["flags", "min_s"]))
+    status, text, said = made("limits-attention", "limits-softmax")
     assert status == 0 and text == want, said
     write(rows.drop(columns="gflops"))
     assert made("roofs")[0] == 1  # a table that needs the column says so
@@ -87,21 +87,13 @@ def test_columns_are_read_by_name(made):
 
 def test_tables_are_rewritten_once_and_checked(made):
     write(invented.stages(gpu=True))
-    names = ["limits-attention", "limits-softmax", "stages", "stage-4-attention", "stage-3-softmax"]
+    names = ["limits-attention", "limits-softmax", "stages"]
     status, text, _ = made(*names, options=["--check"])
     assert status == 1 and "|" not in text
     status, text, said = made(*names)
-    assert status == 0 and len(re.findall(r"(?m)^\| :-- \|", text)) == 5, said
+    assert status == 0 and len(re.findall(r"(?m)^\| :-- \|", text)) == 3, said
     assert made(text=text, options=["--check"])[0] == 0
     assert made(text=text.replace("invented GPU", "other GPU"), options=["--check"])[0] == 1
-
-
-def test_an_output_that_was_not_compared_has_no_error(made):
-    rows = invented.stages()
-    rows.loc[rows.variant == "threads", ["max_err", "allowed_err"]] = float("nan")
-    write(rows)
-    text = made("stage-4-attention")[1]
-    assert re.search(r"\| tiled .* 4.0e-07 / 2.0e-06 \|", text) and re.search(r"\| threads .* \|  \|", text)
 
 
 @pytest.mark.parametrize("text, word", [
@@ -116,15 +108,12 @@ def test_marks_without_partner_and_unknown_tables_are_refused(made, text, word):
 
 
 @pytest.mark.parametrize("change, share, note", [
-    ({"pct_ceiling": 130}, "130 %† of copy", "*† a cache served some of the passes.*"),
-    ({"pct_ceiling": 900, "median_s": 0.0001}, "900 %‡ of copy",
-     "*‡ above its ceiling: an error until explained.*"),
-    ({"pct_ceiling": 107, "ceiling_kind": "gemm", "device": "gpu"}, "107 %§ of gemm",
-     "*§ faster than the library's matrix product.*")])
+    ({"pct_ceiling": 130}, "(130 %†)", "*† a cache served some of the passes.*"),
+    ({"pct_ceiling": 900, "median_s": 0.0001}, "(900 %‡)", "*‡ above its ceiling: an error until explained.*")])
 def test_tables_mark_what_exceeds_the_ceiling(made, change, share, note):
     """A share above the ceiling is none: the table says so, and why where that is known."""
     write(invented.stages().assign(**change))
-    holds(made("stage-3-softmax")[1], share, note)
+    holds(made("limits-softmax")[1], share, note)
 
 
 def test_of_several_runs_the_middle_one_and_the_least_and_largest_ratio(made):

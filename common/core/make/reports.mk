@@ -5,9 +5,8 @@
 PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
 .PHONY: map plot tables tables-check
-plot: $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/products/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $< \
-	    bench map ladder notes
+plot: $(addprefix $(BUILD)/,$(STAGES))
+	$(Q)$(PYTHON) common/products/reports/plot.py --results $(RESULTS) --out $(PLOTS) bench ladder
 
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9

@@ -48,7 +48,7 @@ $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 # PyTorch on the same shapes, in the same file, where it is installed.
 peers_of_04_monoid_tiled_cpu = common/products/reports/peers_cpu.py
 ifdef CUDA
-peers_of_05_flash_cuda = common/products/reports/peers_gpu.py --library $(BUILD)/libfive_steps.so
+peers_of_05_flash_cuda = common/products/reports/peers.py --library $(BUILD)/libfive_steps.so
 bench-05_flash_cuda: $(BUILD)/libfive_steps.so
 endif
 

@@ -83,3 +83,27 @@ def nearest(results, known):
 def compare(shape, o, known):
     """The same of o beside reference()."""
     return nearest([o[place] for place in sampled(shape)], known)
+
+
+def gradients(torch, shape, q, k, v, d_o, kind):
+    """dq, dk, dv of one head, (rows, head_dim) each; float32: p and ds rounded as 16-bit kernels do."""
+    scale = 1 / math.sqrt(shape.head_dim)
+    rounded = (lambda x: x) if kind == torch.float64 else (lambda x: x.to(q.dtype).to(kind))
+    q, k, v, d_o = (x.to(kind) for x in (q, k, v, d_o))
+    s = q @ k.T * scale
+    if shape.causal:
+        s.masked_fill_(torch.ones(s.shape, dtype=torch.bool, device=s.device).triu(1), -math.inf)
+    p = s.softmax(-1)
+    del s
+    sums = (d_o * rounded(p @ v)).sum(-1, keepdim=True)
+    ds = rounded(p * (d_o @ v.T - sums))
+    return ds @ k * scale, ds.T @ q * scale, rounded(p).T @ d_o
+
+
+def gradients_reference(torch, shape, dtype, arrays):
+    """[(float64 result, allowed error)] of dq, dk and dv of the first head: twice the error of a plain
+    computation in 16 bits, and a rounding."""
+    one = [x.detach()[0, 0] for x in arrays]
+    want, plain = (gradients(torch, shape, *one, kind) for kind in (torch.float64, torch.float32))
+    return [(w, 2 * float((x.double() - w).abs().max()) + 2 * ROUNDOFF[dtype] * float(w.abs().max()))
+            for w, x in zip(want, plain)]

@@ -7,9 +7,8 @@ A *step* is a patch from a rung without one of its ideas to the rung (05_flash_c
 *aside* is a patch from rung 13 to rung 13 with one of rung 14's ideas (05_flash_cuda/hopper/asides).
 In a copy of the sources under build/asides each becomes a kernel of its own, without_NAME or
 with_NAME, which is measured in turn with its rung: hopper/asides.csv, hopper/steps.csv and
-backward/steps.csv.  With 128 keys `tuned` is few_keys and nothing else.  What a step
-saves may be registers, so its rung without it may spill some.  Exit status as of
-peers_gpu.py.
+backward/steps.csv.  What a step saves may be registers, so its rung without it may spill some.  Exit
+status as of peers.py.
 """
 import argparse
 import os
@@ -25,13 +24,9 @@ PATCHES = {path.stem: path for room in ("hopper", "backward") for kind in ("asid
 ASIDES = [name for name, path in PATCHES.items() if path.parent.name == "asides"]
 STEPS = [name for name in PATCHES if name not in ASIDES]
 RUNG = "first_block_max"
-FEW_KEYS = "few_keys"
-# aside: shapes (head_dim, batch, seqlen, causal) of 2048 columns of heads, where it pays or costs
-SHAPES = {
-    FEW_KEYS: [(64, 128, 128, 0), (128, 128, 128, 0)],
-    "late_turns": [(64, 4, 4096, 0), (64, 1, 16384, 0)],
-    "small_tiles": [(128, 32, 512, 1), (128, 16, 1024, 1)],
-}
+# (head_dim, batch, seqlen, causal) of 2048 columns of heads, where an aside pays or costs
+ASIDE_SHAPES = [(64, 4, 4096, 0), (64, 1, 16384, 0), (64, 128, 128, 0), (128, 1, 16384, 0), (128, 16, 1024, 1),
+                (128, 32, 512, 1), (128, 128, 128, 0)]
 STEP_SHAPES = [(dim, 16384 // keys, keys, causal) for dim in (64, 128) for keys in (512, 4096)
                for causal in (0, 1)]
 
@@ -65,13 +60,13 @@ def plant(tree):
             "BESIDE(general)\n", f"BESIDE({kernel_of(name)})\nBESIDE(general)\n"), encoding="utf-8")
 
 
-def measure(script, csv, library, names, shapes, rounds):
-    """The exit status of peers_gpu.py or peers_backward.py."""
+def measure(op, csv, library, names, shapes, rounds):
+    """The exit status of peers.py."""
     shapes = [f"--shape={batch},{2048 // dim},{2048 // dim},{keys},{keys},{dim},{causal}"
               for dim, batch, keys, causal in sorted(shapes)]
     csv.unlink(missing_ok=True)
     return subprocess.run(
-        [sys.executable, ROOT / f"common/products/reports/{script}.py", "--csv", csv, "--library",
+        [sys.executable, ROOT / "common/products/reports/peers.py", "--op", op, "--csv", csv, "--library",
          library, "--variants", ",".join(names), "--backends", "", "--regimes", "cold",
          "--seconds", "0.3", *shapes * rounds], check=False).returncode
 
@@ -94,15 +89,10 @@ def main():
     def kernels(names):
         return [*dict.fromkeys(rung_of(name)[1] for name in names), *map(kernel_of, names)]
     forward = [name for name in STEPS if PATCHES[name].parts[-3] == "hopper"]
-    sys.exit(max(
-        measure("peers_gpu", options.results / "hopper/asides.csv", library,
-                [*kernels(ASIDES), "tuned"], {x for at in SHAPES.values() for x in at},
-                options.rounds),
-        measure("peers_gpu", options.results / "hopper/steps.csv", library,
-                kernels(forward), STEP_SHAPES, options.rounds),
-        measure("peers_backward", options.results / "backward/steps.csv", library,
-                kernels([name for name in STEPS if name not in forward]), STEP_SHAPES,
-                options.rounds)))
+    sys.exit(max(measure(op, options.results / csv, library, names, shapes, options.rounds) for op, csv, names, shapes in (
+        ("attention", "hopper/asides.csv", [*kernels(ASIDES), "tuned"], ASIDE_SHAPES),
+        ("attention", "hopper/steps.csv", kernels(forward), STEP_SHAPES),
+        ("backward", "backward/steps.csv", kernels([name for name in STEPS if name not in forward]), STEP_SHAPES))))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""figures_gpu.py: the last rung beside the libraries, softmax on a GPU, several GPUs."""
+"""figures_gpu.py: the last rung beside the libraries, several GPUs, and a training of
+common/products/library/models."""
 import itertools
 
 from ladder import LAST
 from registry import figure
 from results import each, need, read_lines
-from style import (COLOURS, caption, label_ends, length_axis, name_of, offset, plain, plt, stacked,
-                   value_axis)
+from style import COLOURS, caption, label_ends, length_axis, name_of, plain, plt, stacked, value_axis
 from tables_gpu import is_tuned
-from words import panel_text, si
+from words import panel_text
 
 GEMM = "a cuBLAS matrix product of 8192 × 8192 × 8192 in the same run"
 OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that spends less power per "
@@ -49,67 +49,6 @@ def flash_panel(axis, rows):
     label_ends(axis, ends)
 
 
-# --- Softmax ---
-
-SLOWEST = 10  # percent of a copy's rate: a longer bar would hide the others
-
-
-def counted_softmax(data):
-    """Each softmax at the shape where most were counted, and the library that was measured beside
-    them; the most traffic first.  Without those below SLOWEST: memory does not limit them."""
-    rows = data.rows.query("op == 'softmax' and device == 'gpu' and dtype == 'f32' and cols > 0")
-    counted = rows.query("bytes_measured > 0 and reps > 0 and ceiling > 0")
-    need(counted, "no GPU softmax has bytes_measured; `make profile 3` counts them")
-    shape = counted.groupby(["rows", "cols"], sort=False).size().idxmax()
-    here = rows[(rows.rows == shape[0]) & (rows.cols == shape[1])
-                & ((rows.bytes_measured > 0) | rows.variant.str.startswith("pytorch"))
-                & ((rows.pct_ceiling == 0) | (rows.pct_ceiling >= SLOWEST))]
-    here = sorted(each(here), key=lambda row: (row.stage, -row.bytes_predicted, -row.median_s))
-    return list({row.variant: row for row in here}.values())
-
-
-@figure("gpu_traffic.png", "bench")
-def gpu_traffic(data):
-    """Stages 1 to 3 on a GPU: traffic predicted and counted, and time; a line a softmax."""
-    here = counted_softmax(data)
-    one = here[0].rows * here[0].cols * 4
-    tall = 1.9 + 0.3 * len(here)
-    drawn, (left, right) = plt.subplots(1, 2, figsize=(8, tall), sharey=True)
-    drawn.subplots_adjust(left=0.205, right=0.965, top=1 - 0.7 / tall, bottom=1.0 / tall,
-                          wspace=0.08)
-
-    def bar(axis, place, length, text, expected, colour):
-        axis.barh(place, length, 0.62, color=colour)
-        offset(axis, text, (length, place), (4, 0))
-        axis.plot([expected] * 2, [place - 0.42, place + 0.42], color="black", linewidth=1.6)
-    for place, row in enumerate(here):
-        moved, colour = row.bytes_measured / one, COLOURS[row.stage]
-        if moved:
-            bar(left, place, moved, f"{moved:.2f}", row.bytes_predicted / one, colour)
-        else:
-            left.text(0.1, place, "not counted", fontsize=8, va="center", color=colour)
-        bar(right, place, row.median_s * 1e3, f"{row.median_s * 1e3:.2f}",
-            row.bytes_measured / row.ceiling * 1e-6 or None, colour)
-    left.set_yticks(range(len(here)), ["PyTorch" if row.stage == "peer" else
-                                       f"{row.stage} {row.variant.removeprefix('gpu_')}"
-                                       for row in here], fontsize=8.5)
-    left.invert_yaxis()
-    for axis, title, text, most in (
-            (left, "reads and writes of the whole matrix",
-             "bar: counted by the hardware; mark: predicted", max(row.bytes_measured for row in here) / one),
-            (right, "time, ms", "mark: what a copy needs for the same bytes",
-             1e3 * max(row.median_s for row in here))):
-        axis.set_title(title, fontsize=9, loc="left")
-        axis.set(xlabel=text, xlim=(0, 1.14 * most))
-        plain(axis, "x")
-        axis.tick_params(axis="y", length=0)
-    caption(drawn, here, f"Does time follow traffic? Softmax of [{si(here[0].rows)}, "
-            f"{si(here[0].cols)}] floats",
-            f"The matrix has {one / 1e9:.2f} GB. The number before a name is its stage. "
-            f"Kernels below {SLOWEST} % of a copy are left out.")
-    return drawn
-
-
 # --- Several GPUs ---
 
 @figure("ring_in_time.png", "ladder")
@@ -143,4 +82,22 @@ def ring_in_time(data):
     caption(drawn, each(data.file("multi_gpu/times.csv")),
             "The ring in time: causal, 64k x 64k, 16 heads, d = 128, bf16",
             "One call, by the events of the GPUs. Copies run under the kernels.")
+    return drawn
+
+
+# --- Training ---
+
+@figure("training.svg", "ladder", svg_hashsalt="notes", font_size=9)
+def training(data):
+    """A small language model trained with both attentions: notes/serving.md."""
+    rows = data.file("library/training.csv", read_lines)
+    rows = rows.astype({"step": float, "loss": float})
+    drawn, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    axes.set(xlabel="step", ylabel="loss, nats per character")
+    axes.spines[["top", "right"]].set_visible(False)
+    for name, words, width, colour in (("pytorch", "PyTorch", 3.5, "#f2b0b0"),
+                                       ("five_steps", "ours", 1, "tab:blue")):
+        one = rows[rows.attention == name]
+        axes.plot(one.step, one.loss, color=colour, linewidth=width, label=words)
+    axes.legend(frameon=False, title=f"{rows.machine[0]}, {rows.date[0][:10]}")
     return drawn

@@ -1,11 +1,10 @@
-"""figures_stages.py: the stages beside each other: speed, memory, and what limits them."""
+"""figures_stages.py: the stages beside each other: speed, and what limits them."""
 import pandas as pd
 
-from ladder import IN_FLOAT, RUNGS, listed, number_of
+from ladder import IN_FLOAT, RUNGS, number_of
 from registry import figure
-from results import SAME_WORK, SAME_WORK_TEXT, each, need
-from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
-                   plain, plt, stacked, value_axis)
+from results import each, need
+from style import COLOURS, caption, label_ends, matplotlib, name_of, offset, plain, plt, stacked
 from tables_ladder import LADDER
 from tables_stages import fastest, plainest
 from words import rate, si, significant
@@ -122,44 +121,6 @@ def draw_dot(axis, place, row, factor, left):
            bbox={"color": "white", "pad": 0.5, "linewidth": 0})
 
 
-def best_lines(rows):
-    """For every stage and device its best variant: {label: rows by length}, where best is
-    the variant with the most lengths and of these the one fastest at its last length."""
-    out = {}
-    for (stage, on), mine in rows.groupby(["stage", "on"]):
-        lines = [line.sort_values("median_s", kind="stable").drop_duplicates("length")
-                 .sort_values("length") for _, line in mine.groupby("variant", sort=False)]
-        best = each(max(lines, key=lambda line: (
-            line.length.iloc[-1], len(line), -line.median_s.iloc[-1])))
-        out[f"{stage} {best[0].variant} ({on})"] = best
-    return out
-
-
-@figure("memory.png", "bench")
-def memory(data):
-    """Peak memory of attention against length: of each stage its fastest variant."""
-    chosen = need(data.rows.query(f"{SAME_WORK} and peak_bytes > 0 and stage != 'peer'"),
-                  "no peak_bytes of the same work")
-    drawn, axis = new_figure(4.4, bottom=0.22)
-    ends, used = [], []
-    for label, line in best_lines(chosen).items():
-        x, y = [row.length for row in line], [row.peak_bytes / (1 << 20) for row in line]
-        wide = 3.4 - 0.45 * int(line[0].stage)  # earlier ones wider, so that equal lines show
-        axis.plot(x, y, color=COLOURS[line[0].stage], linewidth=wide, markersize=2.6 + wide,
-                  marker="s" if "(GPU)" in label else "o",
-                  linestyle="--" if "(on CPU)" in label else "-")
-        ends.append((x[-1], y[-1], label, COLOURS[line[0].stage]))
-        used += line
-    length_axis(axis, [row.length for row in used], "keys, and as many queries")
-    value_axis(axis, [row.peak_bytes / (1 << 20) for row in used], "MiB")
-    label_ends(axis, ends)
-    steps = " The driver of a GPU gives memory in steps of 2 MiB." \
-        if any(row.device == "gpu" for row in used) else ""
-    caption(drawn, used, f"Which stages store the scores? Memory of {SAME_WORK_TEXT}",
-            "Inputs, outputs and what the variant needs beside them." + steps)
-    return drawn
-
-
 # --- What limits attention: intensity against rate, under two roofs ---
 
 def by_theory(row):
@@ -172,11 +133,6 @@ def at_least(row):
     size = 4 if row.dtype == "f32" else 2
     rows = row.heads_q * row.seqlen_q + row.heads_kv * row.seqlen_k
     return row.flops / (size * row.batch * rows * (row.head_dim + row.head_dim_v))
-
-
-def highest(rows, *kinds):
-    """The highest ceiling of these kinds."""
-    return need(rows[rows.ceiling_kind.isin(kinds)], f"no ceiling of {kinds[0]}").ceiling.max()
 
 
 def square_lines(rows, width):
@@ -193,28 +149,21 @@ def square_lines(rows, width):
 
 
 def roofline(axis, lines, intensity, flat, slope, unit):
-    """Lines (rows by length, name, colour, style) under a flat roof of `flat` GFLOP/s and a
-    slanted one of `slope` GB/s; rates in `unit` of GFLOP/s."""
-    ridge, flat, slope = flat / slope, flat / unit, slope / unit
-    xs = [intensity(row) for row in rows_of(lines)] + [ridge]
-    rates = [row.gflops / unit for row in rows_of(lines)] + [flat]
+    """Lines (rows by length, name, colour, style) under the highest of the ceilings `flat` in GFLOP/s,
+    and a slanted one, the highest of `slope` in GB/s; rates in `unit` of GFLOP/s."""
+    flat, slope = flat.ceiling.max() / unit, slope.ceiling.max() / unit
+    points = [[(intensity(row), row.gflops / unit) for row in rows] for rows, *_ in lines]
+    xs, rates = zip(*sum(points, [(flat / slope, flat)]))
     low, high = min(xs) / 2, max(xs) * 2
     axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates) / 2, max(rates) * 2))
-    axis.plot([low, ridge, high], [low * slope, flat, flat], color="black", linewidth=1.3)
+    axis.plot([low, flat / slope, high], [low * slope, flat, flat], color="black", linewidth=1.3)
     speed = f"{slope:.0f} GB/s" if unit == 1 else f"{slope:.1f} TB/s"
-    offset(axis, f"slanted: memory, {speed}", (ridge, flat), (0, 8))
+    offset(axis, f"slanted: memory, {speed}", (flat / slope, flat), (0, 8))
     ends = [(high, flat, f"multiply-adds, {significant(flat)}", "black")]
-    for rows, name, colour, style in lines:
-        x, y = [intensity(row) for row in rows], [row.gflops / unit for row in rows]
-        axis.plot(x, y, style, color=colour, markersize=3, linewidth=1.2)
-        axis.plot(x[-1], y[-1], "o", color=colour, markersize=5.5)
-        text = f"{name}, {significant(y[-1])}"
-        if x[-1] > max(xs) / 8:
-            ends.append((x[-1], y[-1], text, colour))
-        else:  # far from the edge: beside the point, at its left where another is at its right
-            left = any(x[-1] < intensity(other[-1]) < 4 * x[-1] for other, *_ in lines)
-            offset(axis, text, (x[-1], y[-1]), (2, -11) if left else (5, 8), color=colour,
-                   ha="right" if left else "left")
+    for line, (_, name, colour, style) in zip(points, lines):
+        axis.plot(*zip(*line), style, color=colour, markersize=3, linewidth=1.2)
+        axis.plot(*line[-1], "o", color=colour, markersize=5.5)
+        ends.append((*line[-1], f"{name}, {significant(line[-1][1])}", colour))
     for of in (axis.xaxis, axis.yaxis):
         of.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     plain(axis)
@@ -226,14 +175,22 @@ ROOFS = ("A line is one method from few keys to many; its last point is large, i
          "highest measured bytes per second. Flat roof: the highest measured flops per second.")
 
 
-def rows_of(lines):
-    return [row for rows, *_ in lines for row in rows]
+def rooflines(panels, question, note=""):
+    """A figure of panels, one below the other: (title, lines, *the rest of roofline()'s arguments)."""
+    drawn, axes = stacked(len(panels), 3.6, right=0.76)
+    for axis, (title, lines, intensity, *roofs, unit) in zip(axes, panels):
+        roofline(axis, lines, intensity, *roofs, unit)
+        axis.set(ylabel="GFLOP/s" if unit == 1 else "TFLOP/s", xlabel="flops per byte " + (
+            "that the variant moves, by theory" if intensity == by_theory else "of q, k, v and o, each moved once"))
+        rows = [row for rows, *_ in lines for row in rows]
+        first, last = (si(pick(row.length for row in rows)) for pick in (min, max))
+        axis.set_title(f"{title}, head_dim {rows[0].head_dim:.0f}, {first} to {last} keys", fontsize=8.5, loc="left")
+    caption(drawn, [row for _, lines, *_ in panels for rows, *_ in lines for row in rows], question, ROOFS + note)
+    return drawn
 
 
-def lengths_text(lines):
-    rows = rows_of(lines)
-    first, last = (si(pick(row.length for row in rows)) for pick in (min, max))
-    return f"head_dim {rows[0].head_dim:.0f}, {first} to {last} keys"
+def ceilings(rows, *kinds):
+    return need(rows[rows.ceiling_kind.isin(kinds)], f"no ceiling of {kinds[0]}")
 
 
 @figure("roofline_cpu.png", "ladder")
@@ -245,13 +202,9 @@ def roofline_cpu(data):
     for stage in sorted({stage for stage, _ in known} & {*"1234"}):
         best = [plainest(last, stage).variant, fastest(last, stage).variant]
         lines += [(known[stage, name], f"{stage} {name}", COLOURS[stage],
-                   "o--" if listed(stage).get(name) == 0 else "o-") for name in dict.fromkeys(best)]
-    drawn, axis = new_figure(5.2, right=0.78, bottom=0.215)
-    roofline(axis, lines, by_theory, highest(rows, "fma"), highest(rows, "copy", "read"), 1)
-    axis.set(xlabel="flops per byte that the variant moves, by theory", ylabel="GFLOP/s")
-    caption(drawn, rows_of(lines), f"What limits attention on the CPU? {lengths_text(lines)}",
-            ROOFS + "\nDashed: the plain variants.")
-    return drawn
+                   "o--" if name == best[0] else "o-") for name in dict.fromkeys(best)]
+    return rooflines([("float32", lines, by_theory, ceilings(rows, "fma"), ceilings(rows, "copy", "read"), 1)],
+                     "What limits attention on the CPU?", "\nDashed: the plain variants.")
 
 
 @figure("roofline_gpu.png", "ladder")
@@ -262,18 +215,8 @@ def roofline_gpu(data):
         rows = gpu[gpu.dtype == dtype]
         known = square_lines(rows, 128)
         rungs = [("5", name) for name in RUNGS if ("5", name) in known]
-        rungs = [rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1)]
-        panels.append((title, rows, [
-            (known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-")
-            for key in dict.fromkeys(rungs)] + [
-            (line, name_of(line[0]), COLOURS["peer"], "o--") for key, line in known.items()
-            if key[0] == "peer"]))
-    drawn, axes = stacked(len(panels), 3.5, right=0.76)
-    for axis, (title, rows, lines) in zip(axes, panels):
-        roofline(axis, lines, at_least, highest(rows, "fma", "gemm"),
-                 highest(gpu, "copy", "read"), 1000)
-        axis.set(xlabel="flops per byte of q, k, v and o, each moved once", ylabel="TFLOP/s")
-        axis.set_title(f"{title}, {lengths_text(lines)}", fontsize=8.5, loc="left")
-    caption(drawn, [row for *_, lines in panels for row in rows_of(lines)],
-            "What limits attention on the GPU?", ROOFS)
-    return drawn
+        rungs = dict.fromkeys(rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1))
+        lines = [(known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-") for key in rungs]
+        lines += [(line, name_of(line[0]), COLOURS["peer"], "o--") for key, line in known.items() if key[0] == "peer"]
+        panels.append((title, lines, at_least, ceilings(rows, "fma", "gemm"), ceilings(gpu, "copy", "read"), 1000))
+    return rooflines(panels, "What limits attention on the GPU?")

@@ -1,13 +1,20 @@
-"""peers_methods.py: attention by the libraries beside our rungs, as functions to time.
+"""peers_methods.py: attention and its gradient by our kernels and by the libraries beside them, as functions
+to time.
 
 Each takes tensors of the layout "bhld" [batch, heads, length, head_dim], or views of arrays
-stored as "blhd" [batch, length, heads, head_dim], as they lie.  The functions are PyTorch's:
-where q, k and v ask for gradients, a backward pass can follow.
+stored as "blhd" [batch, length, heads, head_dim], as they lie.  A function that refuses a problem is None.
 """
 import functools
 import importlib
 import importlib.metadata
 import inspect
+import math
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir,
+                                "library", "python", "five_steps"))
+import c_library  # noqa: E402  pylint: disable=wrong-import-position
 
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
@@ -79,6 +86,86 @@ def torch_method(torch, name, shape, q, k, v):
     except refusals:
         torch.cuda.synchronize()
         return None
+
+
+def peer(torch, name, shape, q, k, v, d_o=None):
+    """The same, or with d_o the backward pass alone: the forward pass ran before."""
+    forward = torch_method(torch, name, shape, q, k, v)
+    if forward is None or d_o is None:
+        return forward
+    o = forward()
+
+    def run():
+        return torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+    try:
+        run()
+    except Exception:  # pylint: disable=broad-except  # each library refuses in its own way
+        return None
+    return run
+
+
+class Library:
+    """The kernels of build/libfive_steps.so, or the roof of build/roof05.so."""
+
+    def __init__(self, path):
+        self.library = c_library.Library(path)
+        self.compiler = self.library.built_with
+
+    @staticmethod
+    def problem(name, dtype, shape, **arrays):
+        """The problem that says which kernel on which shape, scaled as usual."""
+        sizes = {field: getattr(shape, field) for field in (
+            "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v",
+            "causal")}
+        return c_library.AttentionProblem(
+            device=c_library.GPU, type=c_library.TYPES[dtype], kernel=name.encode(),
+            scale=1 / math.sqrt(shape.head_dim), **sizes, **arrays)
+
+    def predicted(self, name, dtype, shape):
+        """Bytes that the kernel moves according to its own model."""
+        return self.library.kernel(self.problem(name, dtype, shape))[1]
+
+    def call_of(self, torch, operation, name, dtype, shape, strides=(), **arrays):
+        """A function that calls one operation on these tensors; strides: the arrays that may be views."""
+        views = {f"{field}_strides": c_library.Strides(*arrays[field].stride()[:3])
+                 for field in strides}
+        problem = self.problem(
+            name, dtype, shape, stream=torch.cuda.current_stream().cuda_stream,
+            **{field: x.data_ptr() for field, x in arrays.items()}, **views)
+        try:
+            size = self.library.workspace(operation, problem)
+        except c_library.LibraryError as error:
+            lacks = error.code == c_library.INVALID and str(error).startswith("kernel")
+            if error.code != c_library.UNSUPPORTED and not lacks:
+                raise
+            return None
+        work = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
+
+        def run(keep=arrays):
+            assert keep
+            self.library.call(operation, problem, work.data_ptr(), work.numel())
+        return run
+
+    def method(self, torch, op, name, dtype, shape, q, k, v, d_o=None):
+        """Attention, whose o lies as q does, or with d_o dq, dk and dv; o and lse are then by our forward pass."""
+        q, k, v = (x.detach() for x in (q, k, v))
+        o = torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty(
+            (*q.shape[:3], v.shape[3]))
+        o.fill_(math.nan)
+        arrays = {"q": q, "k": k, "v": v, "o": o,
+                  "lse": torch.empty(q.shape[:3], dtype=torch.float32, device="cuda")}
+        if op == "attention":
+            call, out = self.call_of(torch, op, name, dtype, shape, "qkvo", **arrays), o
+        else:
+            self.call_of(torch, "attention", "tuned", dtype, shape, **arrays)()
+            out = [torch.empty_like(x).fill_(math.nan) for x in (q, k, v)]
+            call = self.call_of(torch, "attention_backward", name, dtype, shape, d_o=d_o,
+                                **dict(zip(("dq", "dk", "dv"), out)), **arrays)
+
+        def run():
+            call()
+            return out
+        return call and run
 
 
 def with_memory(torch, make):

@@ -1,22 +1,18 @@
-#!/usr/bin/env python3
-"""peers_multi_gpu.py: PyTorch's context_parallel on all GPUs of this machine, one process each.
+"""peers_multi_gpu.py: the part of peers.py with PyTorch's context_parallel on all GPUs of this machine, one
+process each.
 
-    python3 common/products/reports/peers_multi_gpu.py --csv build/results/multi_gpu.csv [--seqlen 65536]
-
-Causal attention of 16 heads, head_dim 128, bfloat16, as `05_flash_cuda bench --gpus N --causal`
-measures it.  Each backend and each way of moving keys (all-gather, all-to-all) is tried, and
+Causal attention of 16 heads, 64k queries and keys, head_dim 128, bfloat16, as `05_flash_cuda bench --gpus N
+--causal` measures it.  Each backend and each way of moving keys (all-gather, all-to-all) is tried, and
 the fastest of a backend counts.  The time of a call is the longest of all GPUs, by events.
-Exit status: 0; 77 without PyTorch or with one GPU.
 """
 import os
 import statistics
-import sys
 import time
 
-from measurements import Writer, command_line, torch_or_skip
+from measurements import Writer, torch_or_skip
 from peers_shapes import Shape
 
-HEADS, DIM = 16, 128
+HEADS, DIM, SEQLEN = 16, 128, 65536
 
 
 def seconds_of_calls(torch, call, repeats):
@@ -39,14 +35,14 @@ def seconds_of_calls(torch, call, repeats):
     return out
 
 
-def measure(torch, mesh, backend, rotation, seqlen):
+def seconds_of(torch, mesh, backend, rotation):
     """Seconds of the calls of one backend with one way of moving keys."""
     from torch.distributed.tensor.experimental import context_parallel
     from torch.distributed.tensor.experimental._attention import set_rotate_method
     from torch.nn.attention import sdpa_kernel
     set_rotate_method(rotation)
     torch.manual_seed(7)
-    q, k, v = (torch.randn(1, HEADS, seqlen, DIM, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (torch.randn(1, HEADS, SEQLEN, DIM, device="cuda", dtype=torch.bfloat16)
                for _ in range(3))
     with torch.no_grad(), sdpa_kernel(backend), \
             context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
@@ -57,7 +53,7 @@ def measure(torch, mesh, backend, rotation, seqlen):
         return seconds_of_calls(torch, call, 20)
 
 
-def worker(rank, options, gpus):
+def worker(rank, csv, gpus):
     """One process: measures everything; process 0 writes."""
     import torch
     from torch.nn.attention import SDPBackend
@@ -65,15 +61,15 @@ def worker(rank, options, gpus):
     torch.cuda.set_device(rank)
     torch.distributed.init_process_group("nccl", rank=rank, world_size=gpus)
     mesh = torch.distributed.init_device_mesh("cuda", (gpus,))
-    writer = Writer(options.csv if rank == 0 else None, torch.cuda.get_device_name(),
+    writer = Writer(csv if rank == 0 else None, torch.cuda.get_device_name(),
                     f"torch {torch.__version__}; NCCL {torch.cuda.nccl.version()}")
-    shape = Shape(1, HEADS, HEADS, options.seqlen, options.seqlen, DIM, 1)
+    shape = Shape(1, HEADS, HEADS, SEQLEN, SEQLEN, DIM, 1)
     for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION),
                           ("flash", SDPBackend.FLASH_ATTENTION)):
         tried = []
         for rotation in ("allgather", "alltoall"):
             try:
-                tried.append((measure(torch, mesh, backend, rotation, options.seqlen), rotation))
+                tried.append((seconds_of(torch, mesh, backend, rotation), rotation))
             except (RuntimeError, ValueError, AttributeError) as error:
                 print(f"context_parallel {name} {rotation}: {str(error).splitlines()[0]}")
         if not tried or rank:
@@ -89,16 +85,7 @@ def worker(rank, options, gpus):
     torch.distributed.destroy_process_group()
 
 
-def main():
-    parser = command_line(__doc__)
-    parser.add_argument("--csv")
-    parser.add_argument("--seqlen", type=int, default=65536)
-    options = parser.parse_args()
-    torch = torch_or_skip("peers_multi_gpu", gpus=2)
-    gpus = torch.cuda.device_count()
-    torch.multiprocessing.spawn(worker, args=(options, gpus), nprocs=gpus)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(run):
+    """With all GPUs; ends the program with 77 where there is one."""
+    gpus = torch_or_skip("peers", gpus=2).cuda.device_count()
+    run.torch.multiprocessing.spawn(worker, args=(run.args.csv, gpus), nprocs=gpus)

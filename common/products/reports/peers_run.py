@@ -1,38 +1,35 @@
-"""peers_run.py: what the scripts have in common that time kernels and libraries in turn on a GPU.
+"""peers_run.py: what all parts of peers.py have in common, and timeline.py: timing kernels and libraries in
+turn on a GPU.
 
-A script makes a Run of its options, and for each problem a Problem: the calls by name, and of each
+A program makes a Run of its options, and for each problem a Problem: the calls by name, and of each
 the fields of its line.  Run.measure() times them beside each other in each regime (rounds.py),
 writes the lines and prints one.
 """
 import functools
+import os
 import pathlib
 import sys
 import warnings
 
 from measurements import Writer, command_line, torch_or_skip
 from peers_methods import ALL_PEERS, compilers, with_memory
-from peers_shapes import shape_of
 from rounds import CudaClock, cold, sustained
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "library", "python"))
 REGIMES = {"cold": cold, "sustained": sustained}
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-# options of a script that measures shapes of its own or those that are named
-SHAPES = {"--shape": {"type": shape_of, "action": "append", "help": shape_of.__doc__},
-          "--dtype": {"default": "bf16", "choices": [*TYPES]},
-          "--regimes": {"default": "cold,sustained"}}
 
 
 class Run:
     """Options, PyTorch, clock and CSV of a script.  Ends the program with 77 without a GPU."""
 
-    def __init__(self, doc, seconds, options=()):
-        """seconds: the default of --seconds, for all methods of a problem; options: {flag: settings
-        of add_argument}."""
+    def __init__(self, doc, options=()):
+        """options: {flag: settings of add_argument}."""
         self.name = pathlib.Path(sys.argv[0]).stem
         parser = command_line(doc)
         parser.add_argument("--csv", help="append the measurements to this file")
         parser.add_argument("--library", default="build/libfive_steps.so", help="our kernels")
-        parser.add_argument("--seconds", type=float, default=seconds,
+        parser.add_argument("--seconds", type=float, default=0.4,
                             help="for all methods of a problem together")
         for flag, settings in dict(options).items():
             parser.add_argument(flag, **settings)
@@ -49,6 +46,13 @@ class Run:
         """Of the lines of measurements."""
         return Writer(self.args.csv, self.torch.cuda.get_device_name(),
                       self.compilers["pytorch-cudnn"], gpu=True)
+
+    @functools.cached_property
+    def five_steps(self):
+        """The Python package."""
+        import five_steps
+        self.compilers["five_steps"] = five_steps.c_library.library().built_with.replace(",", " ")
+        return five_steps
 
     @functools.cache
     def ceiling(self, kind, dtype):

@@ -1,4 +1,4 @@
-"""peers_shapes.py: the problems that the peers*.py scripts measure, in parts."""
+"""peers_shapes.py: the problems of attention that peers.py measures, in parts."""
 import argparse
 import typing
 
@@ -93,6 +93,7 @@ PARTS = {
 
 
 def planned(parts, dtype):
-    """(shape, dtype, regimes, layout) of every problem in the parts."""
-    return [(shape, own or dtype, ("cold", "sustained") if both else ("cold",), layout)
-            for shapes, own, both, layout in map(PARTS.get, parts) for shape in shapes]
+    """(shape, dtype, regimes, layout, op) of every problem in the parts."""
+    return [(shape, own or dtype, ("cold", "sustained") if both else ("cold",), layout,
+             "backward" if part == "backward" else "attention")
+            for part in parts for shapes, own, both, layout in [PARTS[part]] for shape in shapes]

@@ -4,7 +4,7 @@
     python3 common/products/reports/plot.py --out DIR [--results DIR] [--program STAGE] [NAME...]
 
 NAME is a figure or a group of figures: bench, what plain `make` draws; ladder,
-from measurements of their own; notes, computed here; map, the attention map of
+from measurements of their own; map, the attention map of
 the fixture, computed by the stage program STAGE.  Without NAME: bench and map.  `--list`
 names all.  A figure whose data are missing is skipped with one line.  Exit status: 0 drawn;
 1 nothing drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no
@@ -15,11 +15,10 @@ import pathlib
 import sys
 
 try:
-    import figures_stages  # noqa: F401  (these five fill the registry)
+    import figures_stages  # noqa: F401  (these four fill the registry)
     import figures_gpu  # noqa: F401
     import figures_ladder  # noqa: F401
-    import figures_notes  # noqa: F401
-    import pictures  # noqa: F401
+    import figures_map  # noqa: F401
     from style import plt, save
 except ImportError as missing:
     print(f"plot.py: {missing}; install matplotlib and pandas "

@@ -107,13 +107,6 @@ def caption(figure, rows, text, note=""):
     figure.text(0.01, 0.985, text, fontsize=10, va="top", weight="bold")
 
 
-def new_figure(height, right=0.76, top=0.9, bottom=0.21, left=0.085, **more):
-    """A figure with one axis."""
-    figure, axis = plt.subplots(figsize=(8, height))
-    figure.subplots_adjust(left=left, right=right, top=top, bottom=bottom, **more)
-    return figure, axis
-
-
 def stacked(panels, each, right=0.76, left=0.09, gap=0.34):
     """A figure with `panels` axes, one below the other, each `each` inches high."""
     tall = 0.5 + each * panels + 0.4

@@ -1,9 +1,11 @@
 """tables_files.py: tables of single files: several machines, serving, and any file as it stands."""
-import math
 import pathlib
 import re
 import sys
 
+import pandas as pd
+
+from measure import PARTS
 from registry import table
 from results import each, middle_run, read_lines
 from words import grid, interval, listing, markdown, of_runs, shape_text, si
@@ -15,6 +17,13 @@ def file(data, name):
     lines = data.file(f"{name}.csv", read_lines)
     header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
     return "", markdown(header, lines.values.tolist()), []
+
+
+@table("parts")
+def parts(_):
+    """The parts of measure.py and their files."""
+    return "", markdown(["file", "holds", "part"], [[f"`{part.file}`", part.what + f"; {part.runs} runs" * (part.runs > 1),
+                                                      f"`{name}`"] for name, part in PARTS.items()]), []
 
 
 @table("exercises-(practice|assignments)")
@@ -117,46 +126,32 @@ def ranks(data):
 
 # --- Serving ---
 
-BASELINES = {"layout": "arrays [B, H, L, D]", "packed": "a batch of equal lengths",
+BASELINES = {"packed": "a batch of equal lengths",
              "window": "the share of the pairs in the time of all keys",
              "scores": "the same without it"}
 PEER = "flash-attention-4"
 
 
-def number_in(row, name):
-    """ideal_s, bound or the like of the row's flags; nan where it is not there."""
-    found = re.search(rf"{name} ([0-9.e+-]+)", row.flags)
-    return float(found[1]) if found else math.nan
-
-
 @table("serving")
 def serving(data):
-    """What windows, packed sequences, layouts, sinks and a soft cap cost, beside FlashAttention-4,
-    and the host's time of a call, from hopper/serving.csv."""
+    """What windows, packed sequences, sinks and a soft cap cost, beside FlashAttention-4, from
+    hopper/serving.csv."""
     runs = data.file("hopper/serving.csv")
     what = ["variant", "batch", "heads_q", "seqlen_k", "head_dim", "causal"]
-    for of in ("ideal_s", f"{PEER}_s"):
-        runs[of] = [number_in(row, of) / row.median_s for row in each(runs)]
-    sizes, rows = runs.groupby(what).size(), each(middle_run(runs, what))
-    with_peer = runs[f"{PEER}_s"].notna().any()
-    ratios = {of: runs.groupby(what)[of].agg(interval) for of in ("ideal_s", f"{PEER}_s")}
+    for of in ("ideal", PEER):
+        runs[of] = pd.to_numeric(runs["flags"].str.extract(rf"{of}_s ([0-9.e+-]+)")[0]) / runs.median_s
+    ratios = runs.groupby(what)[["ideal", PEER]].agg(interval)
 
     def ratio(row, of):
         return ratios[of][tuple(getattr(row, name) for name in what)].replace("nan", "")
-    calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
-             f"{1e6 * number_in(row, 'ideal_s'):.1f} µs from C ({shape_text(row)})"
-             for row in rows if row.variant.startswith("call:")]
     return ("bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
-            + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
-            "computes whole blocks of keys" + "; last column: times as fast as FlashAttention-4 in "
-            "the same rounds" * bool(with_peer) + of_runs(sizes, "; the least and the largest ratio of {} runs") + ".",
-            [*listing([row for row in rows if not row.variant.startswith("call:")], {
+            + " over the measured time. Last column: times as fast as FlashAttention-4 in the same rounds"
+            + of_runs(runs.groupby(what).size(), "; the least and the largest ratio of {} runs") + ".",
+            listing(each(middle_run(runs, what)), {
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
                 "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
-                "ratio": lambda row: ratio(row, "ideal_s"),
-                "bound": lambda row: f"{number_in(row, 'bound'):.2f}".replace("nan", ""),
-                **({"FlashAttention-4": lambda row: ratio(row, f"{PEER}_s")} if with_peer else {})}),
-             "", "One call takes " + "; ".join(calls) + "."], runs)
+                "ratio": lambda row: ratio(row, "ideal"),
+                "FlashAttention-4": lambda row: ratio(row, PEER)}), runs)

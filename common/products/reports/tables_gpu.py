@@ -154,35 +154,6 @@ def untuned(data):
             grid("shape", cells), rows)
 
 
-def times_as_fast(pair):
-    return f"{pair.ratio.replace('–', ' to ')} times as fast as {BEST_PEERS[pair.library]}"
-
-
-@table("headline")
-def headline(data):
-    """Sentences: head_dim 128 without mask, 8k keys or the longest below; what the lead rests on."""
-    def lead(data, ours):
-        pairs, rows = beside_peers(data, ours=[ours])
-        pairs = pairs.query("head_dim == 128 and causal == 0 and length <= 8192")
-        pair = each(need(pairs, "no measurement of the last rung beside cuDNN at d = 128"))[-1]
-        return pair, rows.machine.iloc[0], f"{significant(pair.tflops)} TFLOP/s, " \
-            f"{times_as_fast(pair)}", f"; {pair.runs} runs" * bool(pair.runs > 1)
-    pair, machine, speed, runs = lead(data, LAST)
-    lines = [f"On one {machine} the last kernel reaches **{speed}** (bf16, head_dim 128, "
-             f"{si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."]
-    other = Data(data.directory, "h100")
-    if other.path(LAST_RUNGS).exists():
-        pair, machine, speed, _ = lead(other, LAST)
-        lines.append(f"On one {machine}: {speed} ({pair.runs} runs).")
-    lines.append(f"`{SAFE}`, the same kernel before its last idea, is "
-                 f"{times_as_fast(lead(data, SAFE)[0])}.")
-    worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
-    return "", [*lines, "On the hardest data that we know the last kernel is "
-                f"{worst.replace('–', ' to ')} times as fast as the fastest library: [what the "
-                "lead rests on, and where it ends]"
-                "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."], []
-
-
 def compare_each(rows, ours, peers):
     """compare() for each text of the column `what`, which stands in a column of the result, too."""
     return pd.concat(compare(number_runs(some), ours, peers).assign(what=what)
@@ -232,24 +203,35 @@ def decode_lengths(data):
 
 # --- Softmax ---
 
+@table("gpu-traffic")
+def gpu_traffic(data):
+    """Stages 1 to 3 on a GPU at the shape where most were counted: traffic predicted and counted, and time."""
+    rows = data.rows.query("op == 'softmax' and device == 'gpu' and dtype == 'f32' and bytes_measured > 0 and reps > 0")
+    need(rows, "no GPU softmax has bytes_measured; `make profile 3` counts them")
+    shape = rows.groupby(["rows", "cols"], sort=False).size().idxmax()
+    here = rows[(rows.rows == shape[0]) & (rows.cols == shape[1])].sort_values(
+        ["stage", "bytes_predicted", "median_s"], ascending=[True, False, True])
+    once = 4 * shape[0] * shape[1]
+    return f"Softmax of [{si(shape[0])}, {si(shape[1])}] floats; G = {once / 1e9:.2f} GB.", listing(each(here), {
+        "stage": lambda row: row.stage, "variant": lambda row: f"`{row.variant}`",
+        "predicted": lambda row: f"{row.bytes_predicted / once:.2f} G",
+        "counted": lambda row: f"{row.bytes_measured / once:.2f} G",
+        "time": lambda row: seconds(row.median_s),
+        "a copy of as many bytes": lambda row: seconds(row.bytes_measured / row.ceiling * 1e-9)}), here
+
+
 @table("gpu-rows")
 def gpu_rows(data):
-    """GPU softmax by row length and type: percent of a copy of the same shape in the same round,
-    ours and PyTorch."""
-    names = {"gpu_one_pass": "ours", "pytorch-softmax": "PyTorch"}
-    rows = data.rows.query("op == 'softmax' and device == 'gpu' and rows > 1 and median_s > 0")
+    """GPU softmax by row length and type: percent of a copy of the same shape, ours and PyTorch."""
+    # where gpu_one_pass was not timed, it takes one of the others
+    names = {"gpu_two_pass": "ours", "gpu_registers": "ours", "gpu_one_pass": "ours", "pytorch-softmax": "PyTorch"}
+    rows = data.rows.query("op == 'softmax' and device == 'gpu' and rows > 1 and variant in @names")
     need(rows, "no measurement of softmax on a GPU")
-    times = rows.pivot(index="cols", columns=["dtype", "variant"], values="median_s")
-    for dtype in dict.fromkeys(rows.dtype):  # where gpu_one_pass was not timed, it takes one of these
-        for taken in ("gpu_registers", "gpu_two_pass"):
-            times[dtype, "gpu_one_pass"] = times[dtype, "gpu_one_pass"].fillna(times[dtype, taken])
-    dtypes = [dtype for dtype in ("f32", "f16", "bf16") if (dtype, "copy") in times]
-    shares = {(si(cols), f"{dtype} {text}"): 100 * times[dtype, "copy"][cols] / took
-              for dtype in dtypes for name, text in names.items()
-              for cols, took in times[dtype, name].items()}
-    ours = rows[rows.variant == [*names][0]]
-    return ("", grid("row length", {at: f"{x:.0f} %" for at, x in shares.items() if x == x},
-                     map(si, sorted(times.index))), ours)
+    share = 200e-9 * rows.rows * rows.cols * rows.dtype.map({"f32": 4}).fillna(2) / rows.median_s / rows.ceiling
+    rows = rows.assign(share=share, place=rows.variant.map([*names].index)).sort_values("place")
+    cells = {(si(row.cols), f"{row.dtype} {names[row.variant]}"): f"{row.share:.0f} %" for row in each(rows)}
+    return ("", grid("row length", cells, map(si, sorted({*rows.cols})), [
+        f"{dtype} {name}" for dtype in ("f32", "f16", "bf16") for name in ("ours", "PyTorch")]), rows)
 
 
 # --- Stage 1's two kernels ---

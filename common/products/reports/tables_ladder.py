@@ -1,13 +1,13 @@
 """tables_ladder.py: the tables of stage 5's ladder, and what its figures are made from too.
 
-Attention of 16k tokens and 2048 columns over all heads, as peers_gpu.py measures it: rungs 1
+Attention of 16k tokens and 2048 columns over all heads, as peers.py measures it: rungs 1
 and 2 in float32, the others in bfloat16.
 """
 import functools
 import re
 import statistics
 
-from asides import ASIDES, FEW_KEYS, PATCHES, RUNG, SHAPES, kernel_of, rung_of, text_of
+from asides import ASIDES, PATCHES, RUNG, kernel_of, rung_of, text_of
 from asides import STEPS as INSIDE
 from ladder import (GRADIENTS, IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed,
                     number_of)
@@ -42,7 +42,7 @@ def roofs(data):
         "op == 'attention' and device == 'gpu' and head_dim == head_dim_v and seqlen_q == seqlen_k "
         "and batch * heads_q * seqlen_q * head_dim == 16384 * 2048")
     roof = need(rows[rows.variant == ROOF],
-                "no measurement of the roof; peers_gpu.py --variants all makes it")
+                "no measurement of the roof; peers.py --variants all makes it")
     used, cells = roof[roof.length >= 512], {}
     gemm = roof.groupby(["head_dim", "causal"]).ceiling.max() / 1000
     last = rows[rows.variant == LAST].set_index(["head_dim", "causal", "length"]).gflops
@@ -134,48 +134,29 @@ def expected_of(patch):
     return re.sub(r"(?s).*Expected: ([\d. to]+\d).*|.*", r"\1", text_of(patch), count=1)
 
 
-@table("asides")
-def asides(data):
-    """What each aside gains over rung 13, where it should pay."""
-    runs, used, base = {}, [], {}
-    for row in each(data.file("hopper/asides.csv")):
-        name, shape = row.variant.removeprefix("with_"), (row.head_dim, row.seqlen_k, row.causal)
-        name = FEW_KEYS if (name, row.seqlen_k) == (LAST, 128) else name
-        if name == RUNG:
-            base[shape] = row
-        elif name == LAST or (*shape[:1], row.batch, *shape[1:]) in SHAPES.get(name, []):
-            at = f"{panel_text(shape[0], shape[2])}, {si(shape[1])} keys: "
-            runs.setdefault(name, {}).setdefault(at, []).append(base[shape].median_s / row.median_s)
-            used += [row, base[shape]]
-    need(runs, "no measurement of the asides; common/products/reports/asides.py makes it")
-    return "", listing([*ASIDES, LAST], {
-        "aside": lambda name: f"`{name}`",
-        "what it changes": lambda name: "all of them, and what else rung 14 has"
-        if name == LAST else title_of(name),
-        "lines": lambda name: "" if name == LAST else lines_of(name),
-        "times as fast as rung 13": lambda name: "; ".join(
-            at + over_runs(ratios) for at, ratios in runs.get(name, {}).items())}), used
-
-
-@table("steps-inside-(hopper|backward)")
-def steps_inside(data, room):
-    """How much faster each rung is with one of its ideas than without it."""
-    rows = data.file(f"{room}/steps.csv")
-    times = {key: [*some.median_s] for key, some in rows.groupby(
-        ["variant", "head_dim", "causal", "seqlen_k"])}
-    names = sorted((name for name in INSIDE if PATCHES[name].parts[-3] == room),
-                   key=lambda name: rung_of(name)[0])
+@table("steps-inside-(hopper|backward|asides)")
+def steps_inside(data, which):
+    """How much faster each rung is with one of its ideas than without it; and rung 13 with each of rung
+    14's, in the last line with all."""
+    rows = data.file("hopper/asides.csv" if which == "asides" else f"{which}/steps.csv")
+    times = {key: [*some.median_s] for key, some in rows.groupby(["variant", "head_dim", "causal", "seqlen_k"])}
+    names = ASIDES if which == "asides" else sorted(
+        (name for name in INSIDE if PATCHES[name].parts[-3] == which), key=lambda name: rung_of(name)[0])
+    pairs = {name: (rung_of(name)[1], kernel_of(name))[::1 if which == "asides" else -1] for name in names}
     shapes = sorted({key[1:] for key in times}, key=lambda key: (key[0], key[2], key[1]))
-    heads = {shape: f"{panel_text(*shape[:2])}, {si(shape[2])}" for shape in shapes}
 
     def cell(name, shape):
-        pair = (times.get((variant, *shape)) for variant in (kernel_of(name), rung_of(name)[1]))
-        without, all_of_it = pair
-        return over_runs([a / b for a, b in zip(without, all_of_it)]) if without and all_of_it else ""
-    return "Times as fast with the step as without it.", listing(names, {
-        "rung": lambda name: f"{int(rung_of(name)[0].rpartition('/')[2][:2])}",
-        "step": lambda name: f"`{name}`: {title_of(name)}", "lines": lines_of, "expected": expected_of,
-        **{heads[shape]: lambda name, shape=shape: cell(name, shape) for shape in shapes}}), rows
+        before, after = (times.get((variant, *shape)) for variant in pairs[name])
+        return over_runs([b / a for b, a in zip(before, after)]) if before and after else ""
+    if which == "asides":
+        pairs[LAST] = RUNG, LAST
+    return "Times as fast with the step as without it.", listing([*pairs], {
+        "rung": lambda name: str(len(RUNGS) if which == "asides" else int(rung_of(name)[0].rpartition("/")[2][:2])),
+        "step": lambda name: f"`{name}`: " + (title_of(name) if name in PATCHES else "all of them, and what else it has"),
+        "lines": lambda name: lines_of(name) if name in PATCHES else "",
+        **({} if which == "asides" else {"expected": expected_of}),
+        **{f"{panel_text(*shape[:2])}, {si(shape[2])}": lambda name, shape=shape: cell(name, shape)
+           for shape in shapes}}), rows
 
 
 @table("backward-steps")

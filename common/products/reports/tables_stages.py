@@ -6,40 +6,6 @@ from words import (grid, in_brackets, listing, markdown, rate, seconds, shape_te
                    si, significant)
 
 
-# --- One stage ---
-
-def error_text(row):
-    """'4.0e-07 / 2.0e-06', the error and the allowed one; empty where the output was too long to be
-    compared."""
-    return f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
-        if row.max_err == row.max_err and row.allowed_err > 0 else ""
-
-
-@table("stage-([1-5])-([a-z_]+)")
-def stage_table(data, stage, op):
-    """Every variant of a stage doing one operation at its largest length, square if it can be."""
-    chosen = data.rows.query("stage == @stage and op == @op").reset_index(drop=True)
-    need(chosen, f"no measurement of {op} in stage {stage}")
-    place, first = listed(stage), {name: n for n, name in enumerate(chosen.variant.unique())}
-    latest = {(row.variant, row.dtype, row.on): row for row in sorted(
-        each(chosen), key=lambda row: (row.seqlen_q == row.seqlen_k, row.length,
-                                       row.dtype == "f32", not row.causal, row.head_dim == 128))}
-    lines = sorted(latest.values(), key=lambda row: (
-        stage != "5" and row.device == "gpu", place.get(row.variant, len(place)),
-        first[row.variant]))
-    return "", listing(lines, {
-        "variant": lambda row: row.variant, "where": lambda row: row.on,
-        "type": lambda row: row.dtype, "shape": shape_text,
-        "median": lambda row: seconds(row.median_s),
-        "rate": lambda row: rate(row.gflops) if row.gflops else
-        f"{significant(row.gbps)} GB/s" if row.gbps else "",
-        "ceiling": lambda row: share_of(row, row.ceiling_kind),
-        "MB predicted / measured": lambda row: " / ".join(
-            significant(value / 1e6) if value else "–"
-            for value in (row.bytes_predicted, row.bytes_measured)),
-        "error / allowed": error_text}), chosen
-
-
 # --- All stages ---
 
 # What theory counts: loops over a row of softmax, the bytes per element that move, and

@@ -22,9 +22,9 @@ import os
 import sys
 import tempfile
 
-from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
 from measurements import commit_here, now
+from peers_methods import Library
 from peers_run import Run
 from peers_shapes import Shape
 from rounds import sustained
@@ -96,8 +96,8 @@ def record(call):
 def measure(run, marked, plain, rung, shape):
     """Lines of one rung on one shape."""
     arrays = run.tensors(shape)
-    calls = [library.method(run.torch, rung, "bf16", shape, *arrays) for library in (marked, plain)]
-    times = sustained(run.clock, dict(enumerate(calls)), run.args.seconds)
+    calls = [library.method(run.torch, "attention", rung, "bf16", shape, *arrays) for library in (marked, plain)]
+    times = sustained(run.clock, dict(enumerate(calls)), 0.02)
     slowdown = f"{times[0].median / times[1].median:.2f}"
     warps = record(calls[0])
     print(rung, shape.text(), f"slowdown {slowdown}", flush=True)
@@ -111,7 +111,7 @@ def measure(run, marked, plain, rung, shape):
 
 def main():
     """Records all rungs; returns the exit status."""
-    run = Run(__doc__, 0.02, {"--marked": {"default": "build/timeline/libfive_steps.so"}})
+    run = Run(__doc__, {"--marked": {"default": "build/timeline/libfive_steps.so"}})
     libraries = Library(run.args.marked), Library(run.args.library)
     lines = [line for rung in RUNGS[FIRST_HOPPER:] for shape in SHAPES
              for line in measure(run, *libraries, rung, shape)]

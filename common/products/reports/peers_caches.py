@@ -1,25 +1,15 @@
-#!/usr/bin/env python3
-"""peers_decode.py: one new query per sequence over caches of different lengths, beside libraries.
-
-    python3 common/products/reports/peers_decode.py --csv build/results/hopper/decode.csv
+"""peers_caches.py: the part of peers.py with one new query per sequence over caches of different lengths.
 
 Through the Python packages: ours, FlashAttention-3, FlashInfer (with tensor cores,
 which are faster here) and PyTorch's attention with a mask (it knows no pages).  Caches of [sequences,
 longest, heads, d], or pages of 64 keys; lengths are all equal, or drawn between half and all of the longest.
-Cold, in turn (rounds.py).  Bytes are those of the keys and values that are visible.  Exit status:
-0; 1 a wrong result; 77 without PyTorch or GPU.
+Cold.  Bytes are those of the keys and values that are visible.
 """
 import importlib.util
 import itertools
-import os
-import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
-
-from accept import compare, reference  # noqa: E402
-from peers_run import Run  # noqa: E402
-from peers_shapes import Shape  # noqa: E402
+from accept import compare, reference
+from peers_shapes import Shape
 
 DIM, PAGE = 128, 64
 # sequences, heads of q and of k, the longest
@@ -37,7 +27,8 @@ class Cache:
     """Keys and values of some sequences: as rows, and in pages that lie in a drawn order."""
 
     def __init__(self, run, shape, drawn):
-        self.torch, self.shape = torch, shape = run.torch, shape
+        self.torch = torch = run.torch
+        self.shape, self.decode = shape, run.five_steps.decode
         b, n = shape.batch, shape.seqlen_k
         q, *self.rows = run.tensors(shape, layout="blhd")
         self.q, self.rows = q[:, :, 0].contiguous(), [x.transpose(1, 2) for x in self.rows]
@@ -49,9 +40,8 @@ class Cache:
 
     def five_steps(self, paged):
         """Ours."""
-        import five_steps
         of, table = (self.pages, self.table) if paged else (self.rows, None)
-        return lambda: five_steps.decode(self.q, *of, table, self.lengths, layout="pages_first")
+        return lambda: self.decode(self.q, *of, table, self.lengths, layout="pages_first")
 
     def flash_attention_3(self, paged):
         """Its own choice of splits."""
@@ -83,7 +73,7 @@ class Cache:
                                                  attn_mask=seen[:, None, None])[:, :, 0]
 
 
-def measure(run, shape, drawn, paged):
+def measure_one(run, shape, drawn, paged):
     """One problem by every library."""
     cache = Cache(run, shape, drawn)
     keys, first = int(cache.lengths.sum()), int(cache.lengths[0])
@@ -106,17 +96,9 @@ def measure(run, shape, drawn, paged):
     run.measure(p, ("cold",))
 
 
-def main():
-    """Runs the measurements; returns the exit status."""
-    run = Run(__doc__, 0.2)
-    import five_steps
-    run.compilers |= {"five_steps": five_steps.c_library.library().built_with.replace(",", " "),
-                      "flashinfer": f"flashinfer {version('flashinfer')}"}
+def measure(run):
+    """All of them."""
+    run.compilers["flashinfer"] = f"flashinfer {version('flashinfer')}"
     with run.torch.no_grad():
         for shape, drawn, paged in itertools.product(CACHES, (True, False), (True, False)):
-            measure(run, shape, drawn, paged)
-    return run.status()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            measure_one(run, shape, drawn, paged)

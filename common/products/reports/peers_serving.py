@@ -1,0 +1,198 @@
+"""peers_serving.py: the part of peers.py with what the features of a serving system cost, through the Python
+package.
+
+Each line has a baseline in the same rounds (rounds.py, sustained):
+
+    packed   sequences of equal and of drawn lengths           a batch of equal lengths
+    packed gradients   the same, backward; and one by one      a batch of equal lengths
+    window   the last keys of 16k                              all keys, times the share of pairs
+    scores   a sink for each head; a soft cap                  the same without it
+
+`flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
+baseline took, and what the feature would take without any cost; `flash-attention-4_s`
+the seconds of that library in the same rounds, where it is there and right.  A result is compared
+with the definition in float64 on its last queries.
+"""
+import itertools
+import random
+import typing
+
+from accept import accepted, compare, gradients_reference, nearest, reference
+from peers_methods import flash_module
+from peers_shapes import Shape, tokens
+from rounds import sustained
+
+PEER = "flash-attention-4"
+# mean length of 32k tokens, head_dim, causal
+PACKED = [(1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 0), (4096, 128, 1), (4096, 64, 1)]
+GRADIENTS = [(1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 1), (4096, 64, 0), (4096, 256, 1)]
+
+
+class Feature(typing.NamedTuple):
+    """A call beside its baseline."""
+    call: typing.Callable
+    flops: float
+    checked: tuple       # error, allowed error
+    share: float = 1.0   # of the baseline's work
+    peer: typing.Callable = None  # PEER's call
+    op: str = "attention"
+
+
+def peer_call(name, arrays, errors_of, **options):
+    """A call of PEER's function on arrays [..., length, heads, d], if it is there and right;
+    errors_of(o): error, allowed error."""
+    def call():
+        return getattr(flash_module(PEER), name)(*arrays, return_lse=True, **options)[0]
+    try:
+        return call if accepted(*errors_of(call())) else None
+    except Exception:  # pylint: disable=broad-except  # it is not there, or its compiler refuses
+        return None
+
+
+def drawn(total, mean):
+    """Lengths between a half and one and a half of the mean whose sum is total."""
+    draw, lengths = random.Random(1), []
+    while sum(lengths) < total:
+        lengths.append(min(draw.randint(mean // 2, 3 * mean // 2), total - sum(lengths)))
+    return lengths
+
+
+def errors(torch, o, q, k, v, left=None, causal=0, **scores):
+    """(error, allowed) of o [heads, n, d]; left: the keys before a query's own that it sees."""
+    shape = Shape(1, len(q), len(k), q.shape[1], k.shape[1], q.shape[2], causal or left is not None)
+    known = reference(torch, shape, "bf16", q[None], k[None], v[None], left, **scores)
+    return compare(shape, o[None], known)
+
+
+def beside(run, what, baseline, shape, base_call, features):
+    """Times {name: Feature} beside the baseline's call; a line each of CSV and for the terminal."""
+    times = sustained(run.clock, {"": base_call} | {
+        name: of.call for name, of in features.items()} | {
+        PEER + name: of.peer for name, of in features.items() if of.peer}, run.args.seconds)
+    base = times[""].median
+    for name, of in features.items():
+        t, ideal, peer = times[name], base * of.share, times.get(PEER + name)
+        more = f"; {PEER}_s {peer.median:.6g}" if peer else ""
+        run.writer.write(
+            stage="05_flash_cuda", variant=f"{what}: {name}", **shape.fields("bf16") | {"op": of.op},
+            median_s=t.median, min_s=t.least, reps=t.calls, max_err=of.checked[0], allowed_err=of.checked[1],
+            flops=of.flops, bytes_predicted=shape.bytes("bf16") * (2 if of.op == "backward" else 1),
+            compiler="; ".join([run.compilers["five_steps"], *[run.compilers[PEER]] * bool(flash_module(PEER))]),
+            flags=f"sustained; {baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}{more}")
+        print(f"{what}: {name:30s} {shape.text():36s} {1e6 * t.median:9.1f} us, ideal {1e6 * ideal:9.1f} us: "
+              f"{ideal / t.median:.3f}{more}", flush=True)
+
+
+def packed(run):
+    """Equal lengths packed, and drawn ones, against a batch, for the same work."""
+    for mean, d, causal in PACKED:
+        total, h = 32768, 2048 // d
+        shape = Shape(total // mean, h, h, mean, mean, d, causal)
+        batch = [run.normal(shape.batch, h, mean, d) for _ in range(3)]
+        rows = [run.normal(total, h, d) for _ in range(3)]
+
+        def feature(lengths):
+            known = known_of(run.torch, lengths) | {"causal": bool(causal)}
+
+            def call():
+                return run.five_steps.attention(*rows, **known)
+
+            def errors_of(o):
+                return errors(run.torch, *(x[-lengths[-1]:].transpose(0, 1) for x in (o, *rows)),
+                              causal=causal)
+            share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
+            peer = peer_call("flash_attn_varlen_func", rows, errors_of, **known)
+            return Feature(call, shape.flops() * share, errors_of(call()), share, peer)
+        beside(run, "packed", "batch of equal lengths", shape,
+               lambda: run.five_steps.attention(*batch, causal=bool(causal)),
+               {"equal lengths": feature([mean] * shape.batch),
+                "drawn lengths": feature(drawn(total, mean))})
+
+
+def known_of(torch, lengths):
+    """What a call says of packed sequences."""
+    sums, longest = torch.tensor([0, *lengths]).cumsum(0).int().cuda(), max(lengths)
+    return {"cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": longest, "max_seqlen_k": longest}
+
+
+def packed_gradients(run):
+    """The backward pass of the same sequences: all at once, in a fixed order, one by one."""
+    torch = run.torch
+    for mean, d, causal in GRADIENTS:
+        total, h = 32768, 2048 // d
+        shape = Shape(total // mean, h, h, mean, mean, d, causal)
+
+        def backward(arrays, d_o, **known):
+            """A call of the backward pass alone."""
+            with torch.enable_grad():
+                o = run.five_steps.attention(*arrays, causal=bool(causal), **known)
+            return lambda: torch.autograd.grad(o, arrays, d_o, retain_graph=True)
+
+        def feature(lengths, together=True, **known):
+            parts = [rows] if together else zip(*(x.detach().split(lengths) for x in rows))
+            calls = [backward([x.requires_grad_() for x in part[:3]], part[3], **known,
+                              **known_of(torch, lengths) if together else {"layout": "blhd"})
+                     for part in parts]
+            got = [x[-lengths[-1]:, 0] for x in calls[-1]()]
+            last = Shape(1, 1, 1, lengths[-1], lengths[-1], d, causal)
+            arrays = [x.detach()[-lengths[-1]:, 0][None, None] for x in rows]
+            checked = nearest(got, gradients_reference(torch, last, "bf16", arrays))
+            share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
+            return Feature(lambda: [call() for call in calls], shape.flops(6, 4) * share, checked, share,
+                           op="backward")
+        rows = [run.normal(total, h, d).requires_grad_() for _ in range(4)]
+        batch = [x.detach().unflatten(0, (-1, mean)).transpose(1, 2).contiguous() for x in rows]
+        beside(run, "packed gradients", "batch of equal lengths", shape,
+               backward([x.requires_grad_() for x in batch[:3]], batch[3]),
+               {"equal lengths": feature([mean] * shape.batch),
+                "drawn lengths": feature(drawn(total, mean)),
+                "drawn; fixed order": feature(drawn(total, mean), deterministic=True),
+                "drawn; one by one": feature(drawn(total, mean), False)})
+
+
+def feature_of(run, call, arrays, flops, known, options, *more):
+    """Of arrays [batch, heads, length, d]; known: of errors(); options: PEER's."""
+    def errors_of(o):
+        return errors(run.torch, o[0], *(x[0] for x in arrays), **known)
+    peer = peer_call("flash_attn_func", [x.transpose(1, 2) for x in arrays],
+                     lambda o: errors_of(o.transpose(1, 2)), **options)
+    return Feature(call, flops, errors_of(call()), *more or [1.0], peer)
+
+
+def windows(run):
+    """The last keys against all keys."""
+    for d in (64, 128):
+        shape = tokens(16384, d, 0)
+        arrays = run.tensors(shape)
+
+        def feature(left):
+            n = shape.seqlen_k
+            share = sum(min(i, left) + 1 for i in range(n)) / n**2
+            return feature_of(run, lambda: run.five_steps.attention(*arrays, window=(left, 0)), arrays,
+                              shape.flops() * share, {"left": left}, {"window_size": (left, 0)}, share)
+        beside(run, "window", "all keys", shape, lambda: run.five_steps.attention(*arrays),
+               {f"{left + 1} keys": feature(left) for left in (4095, 1023, 127)})
+
+
+def scores(run):
+    """Sinks and a soft cap against the same without them, causal."""
+    for n, d in itertools.product((1024, 16384), (64, 128)):
+        shape = tokens(n, d, 1)
+        arrays, sinks = run.tensors(shape), run.normal(shape.heads_q)
+
+        def call(arrays=arrays, **known):
+            return lambda: run.five_steps.attention(*arrays, causal=True, **known)
+
+        def feature(known, options, arrays=arrays, shape=shape, call=call):
+            return feature_of(run, call(**known), arrays, shape.flops(), known | {"causal": 1},
+                              {"causal": True, **options})
+        beside(run, "scores", "without", shape, call(), {
+            "sinks": feature({"sinks": sinks.float()}, {"learnable_sink": sinks}),
+            "soft cap 30": feature({"softcap": 30.0}, {"softcap": 30.0})})
+
+
+def measure(run):
+    """All of them."""
+    with run.torch.no_grad():
+        for part in (packed, packed_gradients, windows, scores):
+            part(run)
