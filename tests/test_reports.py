@@ -1,202 +1,137 @@
-"""The measuring scripts, with clocks, tensors and libraries that are stand-ins: what is measured
-how often, and that no wrong result is published."""
+"""What is published: tables and figures are those of the CSV files, malformed files are refused in one line,
+and the measuring scripts keep back a wrong result and are skipped where they cannot run."""
 import importlib.util
 import math
 import pathlib
+import shutil
 import sys
 import types
 
-import numpy as np
 import pytest
 
-from helpers import ROOT, lines_of, run
+pd = pytest.importorskip("pandas")
+pytest.importorskip("matplotlib")
+from helpers import BUILD, ROOT, lines_of, run  # noqa: E402
 
 REPORTS = ROOT / "common/products/reports"
 sys.path.insert(0, str(REPORTS))
 import accept  # noqa: E402
 import measurements  # noqa: E402
 import peers_run  # noqa: E402
+import plot  # noqa: E402
+import results  # noqa: E402
 import rounds  # noqa: E402
-import timeline  # noqa: E402
-from peers_shapes import Shape, argparse, planned, shape_of, tokens  # noqa: E402
-
-SHAPE = Shape(1, 2, 2, 4, 4, 8, 0)
+import tables  # noqa: E402
+from peers_shapes import tokens  # noqa: E402
 
 
-class Tensor(np.ndarray):
-    """An array with the methods of a tensor that the scripts call."""
+# --- Tables. ---
 
-    def double(self):
-        return self.astype("f8").view(Tensor)
-
-    def abs(self):
-        return np.abs(self)
-
-
-def tensor(*shape, dtype="f4", fill=0.0):
-    return np.full(shape, fill, dtype).view(Tensor)
-
-
-class Clock:
-    """Time is what the calls add to it; `order` is who called, "flush" among them."""
-
-    def __init__(self):
-        self.now, self.order = 0.0, []
-
-    def flush(self):
-        self.order.append("flush")
-
-    def record(self):
-        return self.now
-
-    def wait(self):
-        pass
-
-    @staticmethod
-    def seconds(begin, end):
-        return end - begin
-
-    def method(self, name, *seconds):
-        """A call that takes the next of `seconds`, the last one for ever."""
-        left = list(seconds)
-
-        def call():
-            self.order.append(name)
-            self.now += left.pop(0) if len(left) > 1 else left[0]
-        return call
+@pytest.fixture
+def made(capsys):
+    """made(text, OPTION...): (status, text of a page after its tables were made, what was said)."""
+    def make(text, *options):
+        page = pathlib.Path("t.md")
+        page.write_text(text)
+        status = results.guarded("tables.py", lambda: tables.main(["--results", "results", *options, "t.md"]))
+        return status, page.read_text(), "".join(capsys.readouterr())
+    pathlib.Path("results").mkdir()
+    return make
 
 
-def times(median):
-    return rounds.Times([median] * 3, 3, "cold")
+def marked(name, text="old"):
+    return f"<!-- table:{name} begin -->\n{text}\n<!-- table:{name} end -->\n"
 
 
-def published(medians, errors):
-    """(lines, writer) of publish() for a problem of these medians and errors."""
-    pathlib.Path("a.csv").unlink(missing_ok=True)
-    writer = measurements.Writer("a.csv", "invented, GPU", "cc", gpu=True)
-    shape = tokens(4096, 128, 0)
-    fields = shape.fields("bf16") | {"stage": "peer", "flops": shape.flops(), "note": "bhld; lse",
-                                     "work": shape.flops(), "bytes_predicted": shape.bytes("bf16")}
-    problem = types.SimpleNamespace(about=dict.fromkeys(medians, fields), errors=errors)
-    written = peers_run.publish(writer, problem, {name: times(t) for name, t in medians.items()},
-                                6400.0)
-    writer.file.close()
-    assert pathlib.Path("a.machine.txt").exists()
-    lines = lines_of("a.csv")
-    assert [line["variant"] for line in lines] == [*written]
-    return lines, writer
+def test_committed_pages_hold_the_tables_of_the_committed_files():
+    """Which proves what stands in each table."""
+    run(sys.executable, REPORTS / "tables.py", "--results", "notes/results", "--check", cwd=ROOT)
 
+
+@pytest.mark.parametrize("old, new, word", [
+    ("median_s", "median", "'median_s'"), (",cpu,f32,", ";cpu,f32,", "fewer fields"), (",152,", ",many,", '"many"'),
+    ("\n01_naive", "\n9_naive", "stage is '9'"), ("7.0502e-08", "nan", "max_err"),
+    ("7.0502e-08", "1", "a wrong result is not published"), ("", None, "no .csv files")])
+def test_malformed_csv_is_refused_with_one_line(made, old, new, word):
+    if new is not None:
+        text = (ROOT / "notes/results/cpu.csv").read_text(encoding="utf-8")
+        assert old in text
+        pathlib.Path("results/cpu.csv").write_text(text.replace(old, new, 1))
+    status, text, said = made(marked("limits-attention"))
+    assert status == 2 and said.count("\n") == 1 and word in said and text == marked("limits-attention"), said
+
+
+def test_tables_are_rewritten_once_and_checked(made):
+    shutil.copy(ROOT / "notes/results/cpu.csv", "results")
+    old = marked("stage-4-attention")
+    assert made(old, "--check")[:2] == (1, old)
+    status, text, said = made(old)
+    assert status == 0 and "\n| :-- |" in text, said
+    assert made(text, "--check")[0] == 0 and made(text.replace("microkernel", "other"), "--check")[0] == 1
+
+
+@pytest.mark.parametrize("text, word", [
+    (marked("dance"), "'dance'"), ("\n<!-- table:roofs begin -->\n", "t.md:2"), ("<!-- table:roofs end -->\n", "t.md:1"),
+    ("It is <!--n x-->7<!--/n--> %.\n", "'x'"),
+    ("It is <!--n x-->7<!--/n--> %.\n<!-- numbers\nx = file-r :: ^c :: of ::  :: 0\n-->\n", "no such cell")])
+def test_marks_that_mean_nothing_are_refused(made, text, word):
+    shutil.copy(ROOT / "notes/results/cpu.csv", "results")
+    pathlib.Path("results/r.csv").write_text("what,of\na,0.9\n")
+    status, now, said = made(text)
+    assert status == 2 and word in said and now == text, said
+
+
+def test_a_number_in_running_text_is_read_out_of_its_table(made):
+    pathlib.Path("results/r.csv").write_text("what,mask,of\na,0,10\na,1,20\n")
+    text = "It is <!--n x-->7<!--/n--> %.\n\n<!-- numbers\nx = file-r :: ^a / 1 :: of ::  :: 0\n-->\n"
+    status, now, said = made(text)
+    assert status == 0 and now == text.replace(">7<", ">20<"), said
+    assert made(now, "--check")[0] == 0 and made(text, "--check")[0] == 1
+
+
+# --- Figures. ---
+
+@pytest.mark.parametrize("options", [["map", "--program", BUILD / "03_online_softmax"], ["arc.png", "flash.png"]])
+def test_figures_are_drawn_and_are_the_same_again(options):
+    for out in ("one", "two"):
+        assert not plot.main(["--out", out, "--fixture", str(ROOT / "tests/fixture"), "--results",
+                              str(ROOT / "notes/results"), *map(str, options)])
+    drawn = sorted(path.name for path in pathlib.Path("one").iterdir())
+    assert len(drawn) == len(options) - (options[0] == "map") * 2
+    for name in drawn:
+        first, second = (pathlib.Path(out, name).read_bytes() for out in ("one", "two"))
+        assert first == second and first[:4] == b"\x89PNG", name
+
+
+# --- What is measured. ---
 
 def test_nan_is_never_accepted():
     assert accept.accepted(1, 1) and not accept.accepted(1.1, 1)
     assert not accept.accepted(math.nan, 1) and not accept.accepted(1, math.nan)
-    o = tensor(1, 2, 4, 8)
-    known = [(tensor(4, 8), 0.1)] * 2
-    o[0, 1, 3, 7] = 0.05
-    error, allowed = accept.compare(SHAPE, o, known)
-    assert abs(error - 0.05) < 1e-6 and accept.accepted(error, allowed)
-    o[0, 0, 3, 7] = math.nan
-    error, allowed = accept.compare(SHAPE, o, known)
-    assert math.isnan(error) and not accept.accepted(error, allowed)
 
 
-@pytest.mark.parametrize("bad", [(math.nan, 2e-3), (1e-3, math.nan), (3e-3, 2e-3),
-                                 (math.nan, ""), (math.inf, 2e-3)])
+@pytest.mark.parametrize("bad", [(math.nan, 2e-3), (1e-3, math.nan), (3e-3, 2e-3), (math.nan, ""), (math.inf, 2e-3)])
 def test_a_wrong_result_is_not_published(bad, capsys):
-    medians, right = {"a": 1.0, "b": 1.0}, (1e-3, 2e-3)
-    lines, writer = published(medians, {"a": right, "b": right})
-    assert len(lines) == 2 and writer.status("x") == 0
-    lines, writer = published(medians, {"a": right, "b": bad})
-    assert [line["variant"] for line in lines] == ["a"]
-    assert len(writer.wrong) == 1 and "b" in writer.wrong[0]
-    assert writer.status("x") == 1 and "WRONG, not written" in capsys.readouterr().err
-
-
-def test_a_line_says_its_conditions():
-    (line,), _ = published({"flash-attention-3": 2.0}, {})
-    assert line["flags"] == "cold; bhld; lse" and line["max_err"] == ""
-    assert line["machine"] == "invented  GPU" and line["op"] == "attention"
+    writer = measurements.Writer("a.csv", "invented, GPU", "cc", gpu=True)
+    shape = tokens(4096, 128, 0)
+    fields = shape.fields("bf16") | {"stage": "peer", "flops": shape.flops(), "note": "bhld; lse",
+                                     "work": shape.flops(), "bytes_predicted": shape.bytes("bf16")}
+    problem = types.SimpleNamespace(about={"a": fields, "b": fields}, errors={"a": (1e-3, 2e-3), "b": bad})
+    peers_run.publish(writer, problem, {name: rounds.Times([1.0] * 3, 3, "cold") for name in "ab"}, 6400.0)
+    writer.file.close()
+    line, = lines_of("a.csv")
     flops = 4 * 128 * 4 * 16 * 4096**2
-    assert abs(float(line["pct_ceiling"]) - 100 * flops / 2 / 6.4e12) < 0.01
-    assert abs(float(line["gflops"]) / (flops / 2e9) - 1) < 1e-4
-    once = 2 * 128 * 4 * 4 * 16 * 4096  # bytes of q, k, v and o
-    assert abs(float(line["gbps"]) / (once / 2e9) - 1) < 1e-4
+    assert line["variant"] == "a" and abs(float(line["pct_ceiling"]) - 100 * flops / 6.4e12) < 0.01
+    assert len(writer.wrong) == 1 and "b" in writer.wrong[0] and writer.status("x") == 1
+    assert "WRONG, not written" in capsys.readouterr().err
 
 
-def test_cold_calls_are_flushed_shuffled_and_equally_many():
-    clock = Clock()
-    methods = {name: clock.method(name, t) for name, t in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
-    seen = rounds.cold(clock, methods, 60)
-    assert {t.calls for t in seen.values()} == {10}
-    assert [seen[name].median for name in "abc"] == [1, 2, 3]
-    calls = clock.order[3:]  # after the first, unmeasured calls
-    assert calls[::2] == ["flush"] * (len(calls) // 2) and "flush" not in calls[1::2]
-    orders = {tuple(calls[1::2][n:n + 3]) for n in range(3, 33, 3)}
-    assert len(orders) > 2 and all(sorted(order) == ["a", "b", "c"] for order in orders)
-
-
-def test_sustained_calls_are_not_flushed_and_equally_many():
-    clock = Clock()
-    methods = {name: clock.method(name, t) for name, t in (("a", 1.0), ("b", 3.0))}
-    seen = rounds.sustained(clock, methods, 200, blocks=5)
-    assert "flush" not in clock.order and "aaaaaaaaaa" in "".join(clock.order)
-    assert {t.calls for t in seen.values()} == {50} and seen["b"].median == 3
-
-
-@pytest.mark.parametrize("seconds, stable, attempts", [
-    ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0], True, 2),
-    ([1.0, 2.0, 3.0, 4.0, 5.0] * 20, False, 3)])  # never quiet: it says so
-def test_an_unstable_method_is_measured_again(seconds, stable, attempts):
-    clock = Clock()
-    seen = rounds.cold(clock, {"a": clock.method("a", *seconds)}, 5, 5, 5)
-    assert seen["a"].stable == stable and clock.order.count("a") == 2 + attempts * 5
-
-
-def test_the_parts_hold_the_shapes_that_are_named():
-    assert tokens(4096, 128, 1) == (4, 16, 16, 4096, 4096, 128, 1, 0)
-    untuned = planned(["untuned"], "bf16")
-    assert {1000, 3000, 5000, 12345} <= {s[0].seqlen_k for s in untuned}
-    assert {80, 96, 192} <= {s[0].head_dim for s in untuned} and any(s[0].v for s in untuned)
-    assert all(s[2] == ("cold", "sustained") for s in untuned)
-    assert {s[1:] for s in planned(["layouts", "float", "backward"], "bf16")} == {
-        ("bf16", ("cold", "sustained"), "blhd", "attention"), ("f32", ("cold",), "bhld", "attention"),
-        ("bf16", ("cold", "sustained"), "bhld", "backward")}
-    assert Shape(1, 1, 1, 2, 4, 8, 1).pairs() == 3 + 4
-    assert Shape(2, 1, 1, 4, 4, 8, 1).pairs() == 16
-    mla = shape_of("1,1,1,2,2,6,0,4")
-    assert mla.flops() == 2 * (6 + 4) * 4 and mla.flops(6, 4) == (6 * 6 + 4 * 4) * 4
-    assert mla.bytes("bf16") == 2 * (6 + 6 + 4 + 4) * 2
-    assert shape_of("1,32,4,1,9,64,0").is_decode()
-    for text in ("1,2,3", "1,1,1,2,2,6,0,4,5", "1,1,1,2,2,six,0"):
-        with pytest.raises(argparse.ArgumentTypeError):
-            shape_of(text)
-
-
-@pytest.mark.parametrize("script", ["peers", "calls training", "timeline", "peers_cpu"])
+@pytest.mark.parametrize("script", ["peers_gpu", "serving", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
     if script == "peers_cpu" and importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is installed: it would measure")
-    script, *part = script.split()
-    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *part, "--csv", "a.csv", want=77,
+    done = run(sys.executable, "-B", REPORTS / f"{script}.py", "--csv", "a.csv", want=77,
                env={"CUDA_VISIBLE_DEVICES": ""})
-    assert done.out.count("\n") == 1 and "; skipped" in done.out
-    assert not pathlib.Path("a.csv").exists()
+    assert done.out.count("\n") == 1 and "; skipped" in done.out and not pathlib.Path("a.csv").exists()
     assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
-
-
-def test_marks_of_a_launch_become_bars():
-    """The clock comes round; waits are named by what follows; neighbours that do the same are
-    one bar; nothing that begins after the window is kept."""
-    marks = timeline.read_marks(
-        ["0 w 4294967290", "0 c 10", "0 w 30", "4 w 4294967295", "4 w 40", "4 t 50", "4 q 70",
-         "4 w 90", "4 v 100", "4 p 120", "4 s 400", "4 s 450", "4 p 500", "4 w 510", "4 s 520",
-         "4 o 600", "4 w 700"])
-    assert timeline.roles(marks) == {"producer": 0, "consumer 0": 4}
-    assert timeline.roles([0, 1, 2, 3]) == {"warpgroup": 0}
-    assert timeline.bars_of(marks[0]) == (0, [("e", 16), ("c", 20)])
-    begin, bars = timeline.bars_of(marks[4])
-    assert begin == 5 and sum(cycles for _, cycles in bars) == 701
-    assert " ".join(f"{letter}{cycles}" for letter, cycles in bars) == \
-        "x41 k10 t20 q20 u10 v20 p280 s100 p20 s80 o100"
-    assert timeline.bars_of(marks[4], window=60) == (5, bars[:3])
