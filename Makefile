@@ -28,7 +28,6 @@
 #   make fuzz            hostile files and options, under sanitizers (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
 #   make gallery         plant every known bug: which case catches it? (BUG=name QUICK=1)
-#   make smallest        of each kind of bug the smallest that a case catches
 #   make eight_bits      the error of attention in 8 bits, idea by idea
 #
 # Use it

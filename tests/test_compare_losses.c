@@ -61,26 +61,6 @@ Test(losses, terms_of_the_denominator)
         }
 }
 
-/* Of equal numbers the roundings of a sum go one way.  Up to 5,000 of them none may be lost: a sum
- * of n errs by at most n / 2 units of u = 2^-24 and 6 sqrt(n) are allowed beside, less than 1 / n. */
-Test(losses, one_of_5000_equal_numbers_of_the_mean)
-{
-    static const size_t sizes[] = {2, 3, 17, 100, 997, 2048, 3931, 4097, 5000};
-    static const float values[] = {3.7f, 0.1f, -1.99f, 1e-3f, 7e8f};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-            float total = 0, n = (float)sizes[i];
-            struct inputs *in = inputs_of(rows_of(OP_MEAN, 1, sizes[i]), EQUAL, F32);
-            fill(in->arrays.x, sizes[i], values[k]);
-            for (size_t j = 0; j < sizes[i]; j++) total += values[k];
-            double more = (double)(total / n) - (double)values[k];
-            cr_expect(ACCEPTS(in, ARRAY_Y, .more = more), "%g x %g", n, values[k]);
-            cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = -1 / (double)n), "%g x %g: one lost", n,
-                      values[k]);
-            inputs_free(in);
-        }
-}
-
 Test(losses, half_of_a_16_bit_row)
 {
     for (int type = F16; type <= BF16; type++) {
@@ -115,24 +95,6 @@ Test(losses, lse_of_a_score_that_cancels_is_not_held_against_a_program)
     cr_expect(ACCEPTS(&in, ARRAY_LSE, .more = log(2)));
     in.problem.op = OP_LOGSOFTMAX_ATTENTION;
     cr_expect(ACCEPTS(&in, ARRAY_O, .more = log(2)), "log form");
-}
-
-/* One score of 0 and many that are equal: the roundings of l = 1 + sum 0.3 go one way. */
-Test(losses, lse_of_many_equal_scores_is_not_held_against_a_program)
-{
-    enum { N = 300000 };
-    struct inputs *in = inputs_of(heads(N, 1), RANDOM, F32);
-    float *k = (float *)(size_t)in->arrays.k, l = 1, o = 0;
-    fill(in->arrays.q, 1, 1), fill(k, N, -1.2f), fill(in->arrays.v, N, 1);
-    k[0] = 0;
-    double exact = 1 + (N - 1) * exp((double)-1.2f);
-    for (size_t j = 1; j < N; j++) l += expf(-1.2f);
-    cr_expect(ACCEPTS(in, ARRAY_LSE, .more = (double)logf(l) - log(exact)));
-    in->problem.op = OP_LOGSOFTMAX_ATTENTION;
-    for (size_t j = 0; j < N; j++) o += k[j] - logf(l);
-    double more = (double)o - ((double)-1.2f * (N - 1) - N * log(exact));
-    cr_expect(ACCEPTS(in, ARRAY_O, .more = more), "log form");
-    inputs_free(in);
 }
 
 /* Below the least normal float a 16-bit program may take numbers for 0 (AVX512-BF16 does). */
@@ -221,26 +183,6 @@ Test(losses, a_thousandth_in_16_bits)
         }
 }
 
-/* Is the answer with the values of two keys exchanged accepted? */
-static int accepts_exchanged(struct inputs *in, size_t i, size_t j)
-{
-    size_t dv = in->problem.head_dim_v;
-    float *v = (float *)(size_t)in->arrays.v;
-    struct standard *s = standard_new(&in->problem, &in->arrays);
-    for (size_t c = 0; c < dv; c++) {
-        float x = v[i * dv + c];
-        v[i * dv + c] = v[j * dv + c], v[j * dv + c] = x;
-    }
-    struct standard *t = standard_new(&in->problem, &in->arrays);
-    struct outputs out = outputs_new(&in->problem);
-    for (int k = 0; k < N_ARRAYS; k++)
-        for (size_t e = 0; e < out.array[k].n; e++)
-            dtypes[F32].store(out.array[k].data, e, (float)t->answer[k].want[e]);
-    int ok = compare(s, &out).ok;
-    outputs_free(&out), standard_free(s), standard_free(t);
-    return ok;
-}
-
 /* The rule scales with v, and a large value without weight allows nothing. */
 Test(losses, a_key_of_small_values_beside_a_large_one_without_weight)
 {
@@ -258,8 +200,6 @@ Test(losses, a_key_of_small_values_beside_a_large_one_without_weight)
             fewer = *p, fewer.seqlen_k--;
             cr_expect(ACCEPTS(in, ARRAY_O, .more = 0));
             cr_expect(!accepts_of(in, &fewer, ARRAY_O, (struct change){0}), "%g", (double)sizes[i]);
-            cr_expect(!accepts_exchanged(in, 1, 4001), "%g", (double)sizes[i]);
-            cr_expect(!accepts_exchanged(in, 100, 4001), "%g", (double)sizes[i]);
             inputs_free(in);
         }
 }

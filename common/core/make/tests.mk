@@ -4,7 +4,7 @@
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery smallest eight_bits syntax
+.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery eight_bits syntax
 
 TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
@@ -65,16 +65,6 @@ gallery:
 	$(Q)BUILD=$(BUILD) $(PYTHON) tests/planted/gallery.py $(if $(QUICK),--quick) \
 	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) \
 	    $(foreach b,$(BUG),$(call quoted,$(b)))
-
-# The smallest error of each kind that `check` sees, and with what it was computed.
-$(BUILD)/smallest: $(BUILD)/obj/tests/planted/smallest.o $(COMMON_O)
-	$(call says,link ,$@)
-	$(link)
-smallest: $(BUILD)/smallest
-	@mkdir -p $(RESULTS)/planted
-	$(Q)$(BUILD)/smallest > $(RESULTS)/planted/smallest.csv
-	$(Q){ git log -1 --format='commit: %h, %cs'; $(CC) --version | head -n 1; uname -m; } \
-	    > $(RESULTS)/planted/smallest.machine.txt
 
 # What attention in 8 bits errs by, idea by idea (notes/eight_bits.md).
 EIGHT_BITS = $(BUILD)/obj/04_monoid_tiled_cpu/variants
