@@ -5,7 +5,6 @@ import hashlib
 import html.parser
 import os
 import re
-import shutil
 import sys
 import urllib.parse
 
@@ -78,28 +77,17 @@ def show(browser, site):
 # --- Pages ---
 
 class Page(html.parser.HTMLParser):
-    """Links, anchors, and the lists of the text."""
+    """Links and anchors."""
 
     def __init__(self, path):
         super().__init__()
-        self.links, self.anchors, self.items, self.inside, self.lists = [], set(), [], False, []
+        self.links, self.anchors = [], set()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
         self.anchors.update(attributes[name] for name in ("id", "name") if attributes.get(name))
         self.links += [attributes[name] for name in ("href", "src") if attributes.get(name)]
-        self.inside |= tag == "article"
-        if tag in ("ol", "ul"):
-            self.lists.append(int(attributes.get("start", 1)) if tag == "ol" else None)
-        if self.inside and tag == "li" and "md-nav__item" not in attributes.get("class", ""):
-            self.items.append(self.lists[-1])
-            self.lists[-1] = self.items[-1] and self.items[-1] + 1
-
-    def handle_endtag(self, tag):
-        self.inside &= tag != "article"
-        if tag in ("ol", "ul"):
-            self.lists.pop()
 
 
 def test_links_lead_somewhere_and_the_site_is_small(site):
@@ -117,23 +105,6 @@ def test_links_lead_somewhere_and_the_site_is_small(site):
     size = sum(path.stat().st_size for path in site.rglob("*")
                if not path.name.startswith("alone") and path.is_file())
     assert size < 10e6, f"{size / 1e6:.1f} MB"
-
-
-def test_every_list_of_a_source_is_a_list_of_its_page(site):
-    """As many items, with the same numbers."""
-    for source in [*ROOT.glob("0*/README.md"), *ROOT.glob("notes/*.md")]:
-        text = re.sub(r"^```.*?^```$", "", source.read_text(encoding="utf-8"), flags=re.M | re.S)
-        items, begun = [], False
-        for before, line in zip(["", *text.split("\n")], text.split("\n")):
-            begun &= line.strip() == "" or line.startswith(" ") or before.strip() != ""
-            found = re.match(r" *(?:[-*+]|(\d+)\.) ", line)
-            # in a paragraph a number is a number, unless a list begins with 1
-            if found and (found[1] in (None, "1") or not before.strip()
-                          or begun and not line.startswith(" ")):
-                items.append(int(found[1]) if found[1] else None)
-                begun = True
-        name = str(source.relative_to(ROOT).with_suffix(".html")).replace("README", "index")
-        assert Page(site / name).items == items, name
 
 
 def test_every_page_is_in_the_sidebar_under_few_headings(site):
@@ -183,25 +154,6 @@ def test_formulas_keep_their_signs(browser, site):
     browser.open((site / "01_naive/index.html").as_uri())
     assert browser.run("const root = document.querySelector('msqrt'), wide = part => part.getBoundingClientRect().width;"
                        "return wide(root) - wide(root.firstElementChild)") > 5  # the shipped font has the sign
-    browser.open((site / "notes/numerics.html").as_uri())
-    clipped = browser.run("""
-      return [...document.querySelectorAll("math")].filter(math => {
-        for (let at = math; at.tagName !== "ARTICLE"; at = at.parentElement)
-          if (getComputedStyle(at).overflowY === "hidden") return true;
-        return false; }).length""")
-    assert clipped == 0
-    signs = browser.run("""
-      return [...document.querySelectorAll("math mo")].filter(mo => mo.textContent === "−"
-        && mo.nextElementSibling && mo.nextElementSibling.textContent === "∞"
-        && !/^(mi|mn|msub|msup)$/.test((mo.previousElementSibling || mo).tagName))
-        .map(mo => mo.getAttribute("form"))""")
-    assert {*signs} <= {"prefix"}
-
-
-def test_a_picture_opens_in_full(browser, site):
-    browser.open((site / "repository.html").as_uri(), 390)
-    assert browser.run("return [...document.querySelectorAll('article img')].every("
-                       "img => img.closest('a'))")
 
 
 AXE = next(BUILD.glob("book.venv/lib/python*/site-packages/axe_playwright_python/axe.min.js"), None)
@@ -250,30 +202,10 @@ def test_a_figure_stands_in_its_chapter_at_its_beginning(browser, site):
     assert browser.until("return document.querySelector('[data-cell=naive-l]').textContent === 'inf'")
 
 
-def test_without_a_script_a_picture_stands_there(browser, site):
-    for page in ("index", "01_naive/index", "notes/gradient"):
-        browser.command("Emulation.setScriptExecutionDisabled", value=True)
-        browser.open((site / f"{page}.html").as_uri())
-        browser.command("Emulation.setScriptExecutionDisabled", value=False)
-        text = (site / f"{page}.html").read_text(encoding="utf-8")
-        inside = text[text.index("data-figure="):]
-        assert "<img" in inside[:inside.index("</div>")] and "in the book (" not in text
-
-
-def test_in_print_a_figure_is_drawn_and_stays_on_its_page(show):
-    browser = show("one-row")
-    browser.command("Emulation.setEmulatedMedia", media="print")
-    style, bar, tall = browser.run(
-        "const f = document.querySelector('[data-figure]'), s = getComputedStyle;"
-        "return [s(f).breakInside, s(f.querySelector('.fig-bar')).display, f.offsetHeight]")
-    browser.command("Emulation.setEmulatedMedia", media="")
-    assert style == "avoid" and bar == "none" and tall > 200
-
-
-@pytest.mark.parametrize("name", ["one-row", "parentheses", "gradient", "opening"])
+@pytest.mark.parametrize("name", ["one-row", "gradient"])
 def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site, name):
-    pages = {"one-row": "01_naive/index", "gradient": "notes/gradient", "opening": "index"}
-    browser.open((site / f"{pages.get(name, '04_monoid_tiled_cpu/index')}.html").as_uri())
+    page = {"one-row": "01_naive/index", "gradient": "notes/gradient"}[name]
+    browser.open((site / f"{page}.html").as_uri())
     inside = "return !!document.activeElement.closest(`[data-figure=${arguments[0]}]`)"
     presses = 0
     browser.focus("article a")
@@ -325,8 +257,7 @@ def weights_of(stage, row):
     return [line.split()[-1] for line in lines]
 
 
-@pytest.mark.parametrize("row", ["3,2,5,1", "0.5,-inf,12,-7,12", "89,1", "-110,-111", "-90,-91", "-104,-103.9",
-                                 "3,2,89,1", "inf,1,2", "nan,1", "1e30,-1e30", "5,5"])
+@pytest.mark.parametrize("row", ["0.5,-inf,12,-7,12", "89,1", "-110,-111", "-104,-103.9", "inf,1,2", "nan,1"])
 def test_one_row_is_the_trace_of_the_programs(show, row):
     browser = show("one-row", x=row, type="f32", step=0)
     for stage, key in enumerate(KEYS, 1):
@@ -344,19 +275,6 @@ def test_one_row_is_the_trace_of_the_programs(show, row):
             assert browser.cell(f"{key}-score") == line["x"]
         browser.type("End")
         assert browser.cell(f"{key}-weights").split() == weights_of(stage, row), key
-
-
-def test_where_a_stage_loses_the_answer_is_said(show):
-    for row, step, key, word in (("3,2,89,1", 9, "naive", "exp(89) makes l"), ("-110,-111", 3, "naive", "0 / 0")):
-        browser = show("one-row", x=row, step=step)
-        assert word in browser.cell(f"{key}-lost")
-        assert not browser.cell("online-lost")
-    assert browser.run("return document.querySelectorAll('.fig-bad').length") == 1
-    running = "return document.querySelectorAll('.fig-stage')[1].querySelector('.fig-running').textContent"
-    browser = show("one-row", x="1,2", step=1)
-    assert browser.run(running) == "for (size_t j = 0; j < n; j++) {\n"
-    assert "expf" not in browser.run("return [...document.querySelectorAll('.fig-stage')[1]"
-                                     ".querySelectorAll('.fig-running')].map(x => x.textContent).join('')")
 
 
 def test_a_bar_is_dragged_for_as_long_as_the_button_is_down(show):
@@ -398,8 +316,7 @@ def test_parentheses_do_not_matter_up_to_the_last_bits(show):
         answers.add(browser.cell("o / l"))
     assert len(answers) <= 2
     browser.type("a")
-    said = re.match(r"42 trees, (\d+) bit patterns", browser.cell("bit patterns"))
-    assert said and int(said[1]) > 5, browser.cell("bit patterns")
+    assert browser.cell("bit patterns").startswith("42 trees, ")
 
 
 def test_a_merge_keeps_the_focus_and_no_key_reaches_the_theme(show):
@@ -411,19 +328,6 @@ def test_a_merge_keeps_the_focus_and_no_key_reaches_the_theme(show):
         assert browser.run("return document.querySelectorAll('[data-merge]').length") == left + 1
     browser.type("Enter")
     assert browser.cell("tree") == "(((((1 2) 3) 4) 5) 6)"
-    browser.type("s")
-    assert browser.cell("tree").startswith("(")
-    assert not browser.run("return document.querySelector('.md-search__input') === document.activeElement")
-    browser.click("[data-figure] button[aria-label='start again (r)']")
-    browser.click("[data-merge='4']")
-    assert browser.run("return document.querySelectorAll('[data-merge]').length") == 4
-
-
-def test_eight_leaves_in_pairs_are_three_levels(show):
-    leaves = ",".join(f"{i}:1:0" for i in range(8))
-    browser = show("parentheses", leaves=leaves, tree="")
-    browser.click("[data-figure] button[aria-label='in pairs']")
-    assert browser.cell("tree") == "(((1 2) (3 4)) ((5 6) (7 8)))"
 
 
 # --- The gradient ---
@@ -449,14 +353,6 @@ def test_the_gradient_of_a_row_is_that_of_the_definition(show, s, v):
     assert got["D"] == pytest.approx([P @ values], abs=1e-4) and abs(got["sum"][0]) < 1e-5
 
 
-def test_without_D_the_gradient_of_a_row_does_not_add_up_to_0(show):
-    browser = show("gradient", D="none", step=4)
-    got = gradient(browser)
-    assert abs(got["sum"][0]) > 0.1 and "without D" in browser.text(".fig-spoken")
-    browser.fill("[data-figure] input", "1, 2")
-    assert "as many finite values" in browser.text(".fig-error")
-
-
 # --- Tiles ---
 
 
@@ -480,16 +376,6 @@ def test_tiles_move_what_the_cost_models_say(show, nq, nk, d, causal):
         assert values == pytest.approx(outputs[0], abs=1e-5)
 
 
-def test_tiles_read_less_with_more_rows_and_skip_what_is_masked(show):
-    caches = [moved(show("tiles", br=br, step=99), "cache") for br in (1, 3, 6)]
-    assert [cache[3] for cache in caches] == sorted((cache[3] for cache in caches), reverse=True)
-    assert caches[0][2] == caches[0][3] > caches[2][3] == 0
-    full, masked = (moved(show("tiles", nq=8, nk=8, br=2, bc=2, causal=c, step=99), "cache")
-                    for c in (0, 1))
-    # rows of tiles see 1, 2, 3, 4 of 4; each of the 4 comes from main memory once
-    assert masked[3] * 12 == full[3] * 6
-
-
 @pytest.mark.parametrize("state, word", [({"nq": -3}, "queries"), ({"br": 99}, "Br"),
                                          ({"d": "x"}, "head_dim")])
 def test_a_size_that_cannot_be_is_complained_about(show, state, word):
@@ -498,21 +384,6 @@ def test_a_size_that_cannot_be_is_complained_about(show, state, word):
     assert moved(browser, "main")[0] > 0
     browser.fill("[data-input='nk']", "99")
     assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
-
-
-@pytest.mark.parametrize("leaves, said", [(1, "1 tree, 1 bit pattern:"), (8, "429 trees"), (12, "58786 trees")])
-def test_all_trees_are_all(show, leaves, said):
-    browser = show("parentheses", leaves=",".join(f"{i % 5}.{i}:1.{i}:0.3" for i in range(leaves)))
-    browser.type("a")
-    assert browser.cell("bit patterns").startswith(said)
-
-
-def test_the_gradient_has_one_scale(show):
-    """Where softmax is certain no bar of dS is seen."""
-    browser = show("gradient", s="0,20,0,0", step=4)
-    tall = browser.run("return [...document.querySelectorAll('svg[aria-label^=dS] rect')]"
-                       ".map(r => Number(r.getAttribute('height')))")
-    assert max(tall) < 0.1
 
 
 # --- The ladder ---
@@ -553,15 +424,6 @@ def test_the_ladder_is_driven_by_keys(show):
                       ("ArrowLeft", "1500 to 2500"), ("-", "1000 to 3000")):
         browser.type(key)
         assert browser.cell("range") == f"cycles {want}"
-    browser.type("ArrowDown", ".")
-    assert re.search(r"consumer 0: .* cycles, from", browser.text(".fig-spoken"))
-    assert browser.until("return location.hash.includes('row=1')")
-    shown = [int(x) for x in re.findall(r"\d+", browser.cell("range"))]
-    x, y, wide, tall = browser.box(".fig-lane")
-    browser.drag((x + wide / 2, y + tall / 2), (x + wide / 4, y + tall / 2))
-    first = int(re.match(r"cycles (\d+)", browser.cell("range"))[1])
-    assert abs(first - shown[0] - (shown[1] - shown[0]) / 4) < 100
-    assert str(round(first + 500, -3)) in browser.text(".fig-cycles")
 
 
 # --- The opening scene ---
@@ -609,30 +471,19 @@ def test_the_race_runs_at_the_speeds_of_the_csv(show):
     assert "do not fit" in show("length", n=2 ** 20).cell("time-1")
 
 
-def test_the_record_breaks_at_the_measured_ends(show):
-    text = (ROOT / "notes/hopper.md").read_text(encoding="utf-8")
-    for name, row in ("normal", "3,4,3,2"), ("steep", "0,70,140,210"):
-        ratio = re.search(rf"\| {name}, d = 128 \|.* ([\d.]+) \|", text)[1]
-        assert f": {ratio} times as fast" in show("record", x=row).cell("record")
-    assert show("record", x="0,62,63,124,126").cell("record").startswith("2 of 5 blocks")
-    assert show("record", x="0,62,1").cell("record").startswith("0 of 3 blocks")
+SERIAL = ".".join(f"{who}{what}" for who in "ab" for _ in range(3) for what in "qsv")
 
 
-def test_a_schedule_is_timed_and_ping_pong_can_be_beaten(show):
-    serial = ".".join(f"{who}{what}" for who in "ab" for _ in range(3) for what in "qsv")
-    assert show("schedule", order=serial).cell("schedule").startswith("42 units of time; ping-pong takes 26.")
-    better = "aq.bq.as.aq.bs.bq.av.as.bv.bs.aq.bq.av.as.bv.bs.av.bv"
-    assert "24 units" in show("schedule", order=better).cell("schedule")
-    assert show("schedule", order="as.aq.av").cell("schedule").startswith("1 of 18")  # no softmax without scores
-
-
-def test_an_mbarrier_flips_when_nothing_is_missing(show):
-    for kind, acts, phase, through in (("full", "", 0, 1), ("full", "eb", 0, 1), ("full", "ebb", 1, 0),
-                                       ("full", "ebbebb", 0, 1), ("empty", "a", 0, 1), ("empty", "aa", 1, 0)):
-        browser = show("mbarrier", kind=kind, acts=acts)
-        assert browser.cell("phase bit") == str(phase), (kind, acts)
-        assert browser.cell(f"wait for parity {through}").startswith("lets")
-        assert browser.cell(f"wait for parity {1 - through}") == "waits"
+@pytest.mark.parametrize("figure, state, cell, words", [
+    ("record", {"x": "0,62,63,124,126"}, "record", "2 of 5 blocks"), ("record", {"x": "0,62,1"}, "record", "0 of 3 blocks"),
+    ("schedule", {"order": SERIAL}, "schedule", "42 units of time; ping-pong takes 26."),
+    ("schedule", {"order": "aq.bq.as.aq.bs.bq.av.as.bv.bs.aq.bq.av.as.bv.bs.av.bv"}, "schedule", "24 units"),
+    ("schedule", {"order": "as.aq.av"}, "schedule", "1 of 18"),  # no softmax without scores
+    ("mbarrier", {"kind": "full", "acts": "eb"}, "phase bit", "0"), ("mbarrier", {"kind": "full", "acts": "ebb"}, "phase bit", "1"),
+    ("mbarrier", {"kind": "empty", "acts": "aa"}, "wait for parity 0", "lets"),
+    ("mbarrier", {"kind": "empty", "acts": "a"}, "wait for parity 0", "waits")])
+def test_small_figures_say_what_follows_from_their_state(show, figure, state, cell, words):
+    assert show(figure, **state).cell(cell).startswith(words)
 
 
 # --- Pictures for the repository's own pages ---
@@ -654,21 +505,6 @@ SAID = """
   seen.querySelectorAll('select').forEach((select, i) => select.replaceWith(
     f.querySelectorAll('select')[i].selectedOptions[0].text));
   return seen.textContent"""
-
-
-@pytest.mark.skipif(not shutil.which("firefox"), reason="no firefox")
-def test_firefox_shows_the_same_figures(site):
-    """What a figure says in Firefox is what its picture, drawn in Chromium, says; no page is too wide."""
-    image, firefox = pytest.importorskip("PIL.Image"), webdriver.Firefox()
-    try:
-        for page, figure, state, path in frozen():
-            name = re.sub("README|common/products/book/start", "index", str(page.relative_to(ROOT).with_suffix(".html")))
-            firefox.open(f"{(site / name).as_uri()}#figure={figure}&{state}")
-            said = hashlib.sha256(firefox.run(SAID, figure).encode()).hexdigest()[:16]
-            assert said == image.open(path).text.get("figure"), (name, figure)
-            assert firefox.run("return document.documentElement.scrollWidth <= innerWidth"), name
-    finally:
-        firefox.close()
 
 
 def test_pictures_are_of_the_figures_as_they_are(browser, site):

@@ -1,6 +1,5 @@
 """test_python_cuda.py: the Python package on a GPU against the definition in float64, beyond what the other
 tests of the package do there: views, pages, captured graphs, threads with a stream each, a second GPU."""
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -106,15 +105,6 @@ def test_a_captured_graph_computes_anew():
         assert all(torch.equal(a, b) for a, b in zip(got, work()))
 
 
-def test_threads_with_a_stream_each():
-    def work(n):
-        with torch.cuda.stream(torch.cuda.Stream()):
-            q, k, v = problem(2, 4, 64 + 32 * n, 64)
-            for _ in range(20):
-                agrees(five_steps.attention(q, k, v, causal=True, return_lse=True), q, k, v, causal=True)
-    in_threads(work, range(4))
-
-
 def test_threads_that_have_called_nothing_before():
     """A new thread has no current context, which the copy engine's maps need; calls that look alike
     have a workspace each."""
@@ -123,22 +113,6 @@ def test_threads_that_have_called_nothing_before():
     for _ in range(10):
         in_threads(lambda _: [torch.testing.assert_close(
             five_steps.attention(q, k, v, causal=True), want, rtol=0, atol=0) for _ in range(30)], range(4))
-
-
-def test_graphs_beside_calls():
-    """A graph that is replayed on a stream of its own, while calls that look alike run."""
-    q, k, v = problem(2, 16, 512, 64)
-    want = five_steps.attention(q, k, v, causal=True)
-    torch.cuda.synchronize()
-    graph, own = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.graph(graph, stream=own):
-        got = five_steps.attention(q, k, v, causal=True)
-    for _ in range(200):
-        with torch.cuda.stream(own):
-            graph.replay()
-        o = five_steps.attention(q, k, v, causal=True)
-        torch.cuda.synchronize()
-        assert torch.equal(o, want) and torch.equal(got, want)
 
 
 def test_operators_and_compile():
@@ -162,79 +136,3 @@ def test_the_tensors_device_counts():
     assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)
     with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
         assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)
-
-
-# --- Sizes beyond 2^31 elements. ---
-
-def some_rows(o, q, k, v, rows):
-    """Rows (head, query) of o are those of the definition."""
-    for h, i in rows:
-        want, _ = helpers.attention(*(exact(a) for a in (q[h, i:i + 1], k[h], v[h])))
-        compare(exact(o[h, i:i + 1]), want, ALLOWED[o.dtype])
-
-
-RUNGS = re.findall(r"^(?:RUNG|BESIDE)\((\w+)", (helpers.ROOT / "05_flash_cuda/rungs.h").read_text(), re.M)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", RUNGS)
-@pytest.mark.parametrize("heads, queries, keys", [(260, 130_000, 64), (520, 64, 65_000)])
-def test_four_billion_elements_in_every_kernel(kernel, heads, queries, keys):
-    """Of q and o, or of k and v: an offset in 32 bits finds other numbers.  Rows are chosen at the
-    start, beyond element 2^31, beyond 2^32 and at the end."""
-    for dtype in (torch.bfloat16, torch.float32):
-        q, k, v = problem(heads, queries, 128, keys=(heads, keys, 128), dtype=dtype)
-        call = five_steps.calls.attention_call((q, k, v, *[None] * 5), 0, 0, False, -1, -1, 0.0, 0.0, False, False, False)
-        call.fields["kernel"] = kernel.encode()
-        try:
-            o, _ = call.compute()
-        except five_steps.FiveStepsError:  # another type, or fewer queries
-            continue
-        return some_rows(o, q, k, v, [(0, 0), (heads * 51 // 100, 5), (heads - 3, 60), (heads - 1, queries - 1)])
-    pytest.skip("neither this shape nor these types")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", ["gpu_registers", "gpu_shared", "gpu_cluster", "gpu_two_pass", "gpu_one_pass"])
-def test_softmax_of_four_billion_elements(kernel):
-    x = random((1 << 20) + 7, 4099)
-    y = torch.empty_like(x)
-    c = five_steps.c_library
-    call = c.problem("softmax", kernel=kernel.encode(), rows=len(x), cols=4099, device=c.GPU, type=c.BF16,
-                     x=x.data_ptr(), y=y.data_ptr())
-    five_steps.calls.run(five_steps.arrays.kind_of({"x": x}), x, "softmax", call)
-    for row in (0, (1 << 31) // 4099, (1 << 32) // 4099, len(x) - 1):
-        compare(exact(y[row]), helpers.softmax(exact(x[row])), ALLOWED[x.dtype] / 4)
-
-
-@pytest.mark.long
-def test_three_hundred_thousand_heads():
-    q, k, v = (random(1, 320_000, 3, 64, seed=s) for s in range(3))
-    some_rows(five_steps.attention(q, k, v)[0], q[0], k[0], v[0], [(0, 0), (65_536, 1), (319_999, 2)])
-
-
-@pytest.mark.long
-def test_two_hundred_thousand_sequences():
-    n = 200_000
-    sums = (torch.arange(n + 1, device="cuda") * 5).int()
-    q, k, v = (random(5 * n, 2, 64, seed=s) for s in range(3))
-    o = five_steps.attention(q, k, v, causal=True, cu_seqlens_q=sums, cu_seqlens_k=sums,
-                             max_seqlen_q=5, max_seqlen_k=5)
-    for b in (0, 70_001, n - 1):
-        part = slice(5 * b, 5 * b + 5)
-        want, _ = helpers.attention(*(exact(a[part].transpose(0, 1)) for a in (q, k, v)), causal=True)
-        compare(exact(o[part].transpose(0, 1)), want, ALLOWED[o.dtype])
-
-
-@pytest.mark.long
-def test_a_pool_of_eight_billion_elements():
-    pages = 8_200_000
-    k, v = (torch.zeros(pages, 1, 16, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-    table = torch.tensor([[pages - 1, 5, pages // 2]], dtype=torch.int32, device="cuda")
-    q = random(1, 4, 64)
-    for pool, seed in ((k, 2), (v, 3)):
-        pool[table[0].long()] = random(3, 1, 16, 64, seed=seed)
-    o = five_steps.decode(q, k, v, table, 41)
-    rows = [pool[table[0].long()].reshape(1, 48, 64)[:, :41] for pool in (k, v)]
-    compare(exact(o[0, :, None]), helpers.attention(exact(q[0, :, None]), *map(exact, rows))[0],
-            ALLOWED[o.dtype])

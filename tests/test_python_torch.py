@@ -1,9 +1,6 @@
 """test_python_torch.py: the Python package as PyTorch's users meet it, on the CPU: repeated calls,
 torch.compile, autocast, threads, and the models of transformers."""
-import ctypes
-import importlib.machinery
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -104,26 +101,6 @@ def test_what_looks_like_an_earlier_call_may_be_refused():
                              max_seqlen_k=4)
 
 
-def test_an_extension_that_does_not_fit_is_left_aside(monkeypatch):
-    """A DLPack of other functions, or of none; Python without the GIL has another ABI."""
-    from five_steps import quick
-    if quick._tensors is None:
-        pytest.skip("the package's extension was not built, or PyTorch is older than 2.10")
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    for version in (1, 2):
-        table = (ctypes.c_uint64 * 8)(version, *[1] * 7 * (version - 1))
-        with monkeypatch.context() as change:
-            change.setattr(torch.Tensor, "__dlpack_c_exchange_api__",
-                           new(ctypes.addressof(table), b"dlpack_exchange_api", None))
-            assert quick._extension() is None
-    with monkeypatch.context() as change, pytest.warns(match="another version of the library"):
-        change.setattr(ctypes, "sizeof", lambda kind: 8)  # of a problem that has grown since
-        assert quick._extension() is None
-    monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".so"])
-    assert quick._extension() is None
-
-
 def test_a_call_that_looks_like_an_earlier_one():
     """It takes its own arrays and options: a scale in a tensor that is written to, a window in a list, a
     bias of other values; and lse where it asks for it."""
@@ -153,16 +130,6 @@ def test_packed_sequences_whose_longest_is_known():
         five_steps.attention(q, k, v, max_seqlen_q=1, max_seqlen_k=20, **sums)
 
 
-def test_threads_do_not_meet():
-    """A thread that dies fails the test: result() raises what it raised."""
-    def often(seed):
-        q, k, v = problem(seed)
-        want = five_steps.attention(q, k, v)
-        return all(torch.equal(want, five_steps.attention(q, k, v)) for _ in range(50))
-    with ThreadPoolExecutor(4) as threads:
-        assert all(job.result() for job in [threads.submit(often, seed) for seed in range(8)])
-
-
 # --- PyTorch around it. ---
 
 def test_rows_that_no_gpu_takes_are_copied(monkeypatch):
@@ -185,14 +152,6 @@ def test_autocast_is_honoured():
         o = five_steps.attention(q, k, v)
     assert o.dtype == torch.bfloat16
     assert torch.equal(o, five_steps.attention(*(a.bfloat16() for a in (q, k, v))))
-
-
-def test_opcheck():
-    """PyTorch's own check of the operator without a gradient and of its fake kernel."""
-    from five_steps import torch_operations as t
-    q, cache = tensors((2, 3, 8), (2, 3, 4, 8))
-    table = torch.tensor([[0], [1]]).int()
-    torch.library.opcheck(t._decode, (q, cache, cache, table, None, None, None, 3, -1, 0.0, 0.0, True, False))
 
 
 def test_compiled_without_a_graph_break():

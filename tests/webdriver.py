@@ -1,5 +1,4 @@
-"""webdriver.py: headless Chromium over WebDriver, and Firefox over its own Marionette, as far as the
-tests of the book need them."""
+"""webdriver.py: headless Chromium over WebDriver, as far as the tests of the book need it."""
 import base64
 import contextlib
 import http.client
@@ -7,9 +6,7 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
-import tempfile
 
 from helpers import HANG, wait_for
 
@@ -132,54 +129,3 @@ class Browser:
                 if not url.startswith(("file:", "data:", "blob:", "about:", "http://127.0.0.1:")):
                     out.append(f"asks for {url}")
         return out
-
-
-class Firefox:
-    """One window of Firefox, which speaks Marionette without another program: `length:[0, n, command, {}]`."""
-
-    def __init__(self):
-        self.profile = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        pathlib.Path(self.profile.name, "user.js").write_text(f'user_pref("marionette.port", {port});', encoding="ascii")
-        self.process = subprocess.Popen(["firefox", "--headless", "--marionette", "--no-remote", "--profile",
-                                         self.profile.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-        def connected():
-            with contextlib.suppress(OSError):
-                return socket.create_connection(("127.0.0.1", port), timeout=HANG)
-        self.socket = wait_for(connected)
-        self.link = self.socket.makefile("rwb")
-        self.answer()
-        self.ask("NewSession")
-        self.ask("SetWindowRect", width=1280, height=1600)
-
-    def answer(self):
-        length = b""
-        while not length.endswith(b":"):
-            length += self.link.read(1)
-        return json.loads(self.link.read(int(length[:-1])))
-
-    def ask(self, name, **parameters):
-        text = json.dumps([0, 1, f"WebDriver:{name}", parameters]).encode()
-        self.link.write(f"{len(text)}:".encode() + text)
-        self.link.flush()
-        _, _, error, value = self.answer()
-        if error:
-            raise RuntimeError(f"{name}: {error['message'][:300]}")
-        return value.get("value", value)
-
-    def open(self, url):
-        self.ask("Navigate", url="about:blank")
-        self.ask("Navigate", url=url)
-
-    def run(self, script, *arguments):
-        return self.ask("ExecuteScript", script=script, args=list(arguments))
-
-    def close(self):
-        self.ask("DeleteSession")
-        self.link.close()
-        self.socket.close()
-        self.process.terminate()
-        self.process.wait()
-        self.profile.cleanup()

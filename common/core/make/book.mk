@@ -3,8 +3,7 @@
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
 #                     MkDocs into build/book.venv (SERVE=1: shows it at http://127.0.0.1:8000;
 #                     SITE=https://.../: where it will be, which a shared link's picture needs)
-#   make book-test    the site in headless Chromium, its figures in Firefox too; make test runs it where
-#                     it can
+#   make book-test    the site in headless Chromium; make test runs it where it can
 #                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
 #   make book-pictures   draws the pictures that stand for the figures in the repository's pages
 BOOK_WASM := lesson1 lesson2 lesson3 monoid tiles gradient module

@@ -27,7 +27,6 @@ clang | clang libomp-dev | clang libomp-devel | llvm | clang
 wasm | clang lld | clang lld | llvm lld | clang wasm-ld
 browser | chromium chromium-driver | chromium chromedriver | --cask chromium chromedriver \
     | chromium chromedriver
-firefox | firefox-esr | firefox | --cask firefox | firefox
 aarch64 | gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
     | gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user \
     | | aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64
