@@ -150,13 +150,6 @@ Test(check, status_77_when_nothing_could_run)
     cr_expect(strstr(text, "scores up to "), "%s", text);
 }
 
-Test(check, one_seed_for_all_cases)
-{
-    const struct variant *v[] = {&flat, NULL};
-    struct options o = {.quick = 1, .has_seed = 1, .seed = 4711};
-    cr_expect(run_check(v, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
-}
-
 Test(check, bench_ends_with_1_where_a_result_is_wrong)
 {
     struct stage stage = {.number = 9, .name = "99_planted"};

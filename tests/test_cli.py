@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from helpers import BUILD, STAGES, lines_of, normal, refused, run, save, stage
 
@@ -84,12 +83,6 @@ def test_every_option_of_a_verb_stands_in_its_help(number):
                 assert f"{option}: not an option of {verb}" in result.err
 
 
-def test_csv_goes_into_a_pipe():
-    out = stage(1, "bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv",
-                "/dev/stdout").out
-    assert "stage,variant,op" in out and "\n01_naive,naive,softmax" in out
-
-
 def test_numbers_of_a_measurement_fit_together():
     """By design.md, section 6.  Causal and square: half of the pairs."""
     stage(3, "bench", "--variant", "online", "--op", "attention", "--seqlen-q", 64, "--heads-q", 2,
@@ -104,11 +97,6 @@ def test_numbers_of_a_measurement_fit_together():
         assert abs(got / want - 1) < 1e-4, (line["ceiling_kind"], x)
 
 
-def test_as_many_threads_as_asked_for():
-    stage(4, "bench", "--variant", "all_cores", "--seqlen-q", 64, "--threads", 3, "--csv", "a.csv")
-    assert lines_of("a.csv")[0]["threads"] == "3"
-
-
 def test_csv_is_left_alone_when_its_columns_are_others():
     """Older records stay as they are: another column, another file."""
     words_ = ["bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv", "a.csv"]
@@ -119,12 +107,6 @@ def test_csv_is_left_alone_when_its_columns_are_others():
     pathlib.Path("a.csv").write_text(old, encoding="utf-8")
     refused(1, *words_, says="its columns are not those of this program")
     assert pathlib.Path("a.csv").read_text(encoding="utf-8") == old
-
-
-def test_check_of_one_operation_runs_no_other():
-    out = stage(3, "check", "--quick", "--op", "mean").out
-    assert "mean_total" in out and "attention-" not in out
-    stage(5, "check", "--quick", "--op", "softmax", want=77)
 
 
 def test_a_processor_without_the_instructions_is_told_in_one_line():
@@ -257,20 +239,6 @@ def test_bad_use_exits_2_names_the_culprit_and_touches_nothing(number):
     for longest in [["a" * 3000], ["run", "--x", "a" * 3000, "--y", "y.npy"],
                     ["run", "--" + "a" * 3000], ["check", "--variant", "a" * 3000]]:
         refused(number, *longest)
-
-
-OPTIONS = ["--q", "--q=", "--k", "--v", "--o", "--x", "--y", "--lse", "--bias", "--causal",
-           "--causal=1", "--scale", "--window", "--softcap", "--dtype", "--threads", "--variant",
-           "--device", "--row", "--csv", "--quick", "--", "-", "--=", "nowhere.npy", "1", "-1",
-           "0x1", "1e999", "3,0", "bf16", "cpu", "f32"]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(st.sampled_from(EVERY), st.lists(st.sampled_from(OPTIONS) | st.text(
-    st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)))
-def test_any_words_are_refused_in_one_line(number, drawn):
-    """No file exists, so nothing can be run."""
-    refused(number, "run", *drawn)
 
 
 @pytest.mark.parametrize("number, variant", [(1, "naive"), (1, "threads"), (2, "recompute")])

@@ -15,10 +15,6 @@ import pytest
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
 from students import ANSWER, HOSTILE, handed_out, solution, tool_words
 
-import class_of_100
-import grade as grading
-from judge import Shortage
-
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 TOOL_WORDS = tool_words()
 GRADE = [sys.executable, str(ROOT / "common/products/course/grade.py")]
@@ -135,21 +131,6 @@ def test_bad_requests_are_refused_in_one_line_before_the_work(place, words, says
     assert says in done.err and done.err.count("\n") == 1 and not done.out
 
 
-def test_what_fails_in_a_job_is_named_and_the_others_go_on():
-    def work(key):
-        if key == "broken":
-            raise ValueError("no such thing")
-        if key == "short":
-            raise Shortage("no room")
-        return os.kill(os.getpid(), 9) if key == "ended" else [1, "x"]
-
-    found = {key: (kind, result) for key, kind, result in grading.in_processes(work, ["broken", "short", "right"], 2)}
-    assert found == {"right": ("done", [1, "x"]), "broken": ("failed", "ValueError: no such thing"),
-                     "short": ("shortage", "no room")}
-    with pytest.raises(Shortage, match="was ended"):
-        list(grading.in_processes(work, ["right", "ended"], 2))
-
-
 def test_without_room_nobody_has_a_mark(place):
     hand_in("a")
     (place / "small").mkdir()
@@ -263,20 +244,6 @@ def test_compiler_sees_no_solutions_and_writes_its_own_folder_only(place):
     assert said == "001\n", said
     assert run(BUILD / "jail", "-c", *words, place / "tool/open.c", cwd=place / "work").out == "101\n"
     assert run(BUILD / "jail", "-w", place, want=2).err.startswith("usage")
-
-def test_made_up_class_fails_where_a_mark_depends_on_company_or_is_undeserved(place, monkeypatch, capsys):
-    def graded(folder, out):
-        alone = out.name == "class.out"
-        marks = {x.name: {"online_step": 0 if x.name.rsplit("_", 1)[0] in HOSTILE else 10} for x in folder.iterdir()}
-        marks = {who: its | {"a4_monoid": 19 if alone and who.endswith("_1") else 20} for who, its in marks.items()}
-        return {who: its | {"merge": 15 if who.endswith("_2") else 14.5} for who, its in marks.items()}, 1
-    monkeypatch.setattr(class_of_100, "graded", graded)
-    monkeypatch.setattr(sys, "argv", ["", "class.csv", "3"])
-    assert class_of_100.main()
-    said, (line,) = capsys.readouterr().out, list(csv.DictReader(pathlib.Path("class.csv").read_text("utf-8").splitlines()))
-    assert "_1: a4_monoid 20 and 19" in said and "merge 14.5 of 15" in said
-    assert (line["students"], line["hostile"], line["other marks again"], line["undeserved marks"]) == ("3", "1", "1", "2")
-
 
 @pytest.mark.long
 def test_a_hundred_students_have_the_same_marks_again_and_what_they_deserve(place):

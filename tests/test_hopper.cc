@@ -33,24 +33,6 @@ struct operands {
     alignas(1024) uint16_t b[64 * 64];
 };
 
-/* One of the two multiplies: the whole warpgroup 0 or the single warp behind it. */
-static __global__ void one_of_two_kernel(int who)
-{
-    struct operands &shared = dynamic_shared<struct operands>();
-    float x[32] = {};
-    if ((int)threadIdx.x / 128 != who) return;
-    wgmma_qk<__half, false>(x, descriptor_qk(shared.a), descriptor_qk(shared.b));
-    wgmma_commit();
-    wgmma_wait<0>();
-}
-
-Test(hopper, product_needs_a_whole_warpgroup_but_not_a_whole_block)
-{
-    launch(1, 160, sizeof(struct operands), one_of_two_kernel, 0);
-    expect_report([] { launch(1, 160, sizeof(struct operands), one_of_two_kernel, 1); },
-                  {"want a whole warpgroup of 128"});
-}
-
 static __global__ void lonely_kernel()
 {
     struct tile &shared = dynamic_shared<struct tile>();

@@ -5,7 +5,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import tempfile
 
 import pytest
 
@@ -146,20 +145,6 @@ assert five_steps.__file__.startswith(sys.prefix), five_steps.__file__
 assert library().version == five_steps.__version__
 print(library().so._name, five_steps.softmax(numpy.zeros((1, 4), "f4")))
 """
-
-
-def test_setup_finds_its_tree_in_a_folder_near_the_root():
-    """As pip's own is: it was an IndexError."""
-    if run("python3", "-c", "import setuptools.command.bdist_wheel", want=None).code:
-        pytest.skip("an older setuptools")
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        header = pathlib.Path(folder, "tree/common/products/library/five_steps.h")
-        header.parent.mkdir(parents=True)
-        shutil.copy(ROOT / "common/products/library/five_steps.h", header)
-        pathlib.Path(folder, "tree/Makefile").touch()
-        for name in ("setup.py", "pyproject.toml", "LICENSE"):
-            shutil.copy(PACKAGE / name, folder)
-        assert re.match(r"\d+\.", run("python3", "setup.py", "--version", cwd=folder).out.splitlines()[-1])
 
 
 @pytest.mark.long

@@ -195,18 +195,3 @@ Test(library, merged_parts_are_the_whole)
     standard_free(s);
     call_free(&c);
 }
-
-/* Of two parts without keys, whatever stands there. */
-Test(library, merging_nothing_with_nothing_is_nothing)
-{
-    float nan[4] = {NAN, NAN, NAN, NAN}, o[4] = {1, 1, 1, 1}, lse, none = -INFINITY;
-    for (int device = CPU; device <= GPU; device++) {
-        struct five_steps_error error;
-        struct five_steps_merge_problem m = {
-            .size = sizeof m, .device = device, .type = FIVE_STEPS_F32, .rows = 1, .head_dim_v = 4,
-            .o1 = nan, .o2 = nan, .lse1 = &none, .lse2 = &none, .o = o, .lse = &lse};
-        cr_assert(!five_steps_merge(&m, NULL) && lse == -INFINITY && o[0] == 0 && o[3] == 0);
-        m.lse2 = NULL;
-        cr_assert(five_steps_merge(&m, &error) == FIVE_STEPS_INVALID && strstr(error.message, "lse2"));
-    }
-}

@@ -199,19 +199,6 @@ Test(library_calls, pages_of_16_bits_are_not_copied)
         }
 }
 
-/* Strides that say what the shape says anyway, and windows without limits, ask for nothing:
- * kernels without these features are still taken. */
-Test(library_calls, what_asks_for_nothing_is_left_out)
-{
-    struct five_steps_attention_problem p = plain(GPU);
-    p.type = FIVE_STEPS_BF16, p.causal = 1, p.seqlen_q = p.seqlen_k = 100;
-    const char *name = kernel_of(p);
-    p.q_strides = (struct five_steps_strides){6400, 1600, 16};
-    p.o_strides = (struct five_steps_strides){77, 1600, 16};
-    p.causal = 0, p.window = 1, p.window_left = -1, p.window_right = 0;
-    cr_expect_str_eq(kernel_of(p), name);
-}
-
 /* A program that was compiled with the first header knows none of the new fields. */
 Test(library_calls, problem_of_the_first_version_is_accepted)
 {
@@ -270,25 +257,4 @@ Test(library_calls, softmax_refuses_what_is_wrong)
               strstr(error.message, "2^30"), "%s", error.message);
     p.device = CPU, p.rows = 0;
     cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_OK);
-}
-
-/* Without batch, heads or queries there is nothing to do. */
-Test(library_calls, a_problem_without_elements_needs_no_workspace)
-{
-    for (int i = 0; i < 3; i++) {
-        size_t bytes = 1;
-        struct five_steps_attention_problem p = sound();
-        p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
-        if (i == 0) p.batch = 0;
-        if (i == 1) p.heads_q = p.heads_kv = 0;
-        if (i == 2) p.seqlen_q = 0;
-        cr_assert(!five_steps_attention_workspace(&p, &bytes, NULL) && !bytes);
-        cr_assert(!five_steps_attention(&p, NULL, 0, NULL));
-    }
-}
-
-Test(library_calls, version_is_the_headers)
-{
-    cr_assert(!strcmp(five_steps_version(), FIVE_STEPS_VERSION));
-    cr_assert(five_steps_built_with()[0]);
 }

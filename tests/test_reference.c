@@ -42,36 +42,3 @@ Test(reference, rows_are_those_of_the_definition)
         standard_free(r);
     }
 }
-
-Test(reference, result_does_not_depend_on_the_thread_count)
-{
-    size_t n;
-    const struct test_case *c = test_cases(&n);
-    for (size_t i = 0; i < n; i += 37) {
-        if (c[i].only_gpu || problem_features(&c[i].problem) & LAYOUTS) continue; /* in parts */
-        struct inputs *in = inputs_new(&c[i], F32, 1);
-        struct standard *r[3];
-        for (int t = 0; t < 3; t++) {
-            omp_set_num_threads(t + 1);
-            r[t] = standard_new(&in->problem, &in->arrays);
-        }
-        for (int t = 1; t < 3; t++)
-            for (int k = 0; k < N_ARRAYS; k++)
-                cr_expect(!r[0]->answer[k].n || !memcmp(r[t]->answer[k].want, r[0]->answer[k].want,
-                                                        r[0]->answer[k].n * sizeof(double)), "%s", c[i].name);
-        for (int t = 0; t < 3; t++) standard_free(r[t]);
-        inputs_free(in);
-    }
-}
-
-/* What the bounds are worth: on random numbers they are no larger than a textbook would
- * give, and every element of every case has one. */
-Test(reference, bounds_are_finite_and_small)
-{
-    struct inputs *in = inputs_of(rows_of(OP_SOFTMAX, 1, 64), RANDOM, F32);
-    struct standard *r = standard_new(&in->problem, &in->arrays);
-    const struct answer *y = &r->answer[ARRAY_Y];
-    for (int j = 0; j < 64; j++)
-        cr_expect(y->allowed[j] < 500 * 0x1p-24 * y->want[j], "%g", y->allowed[j] / y->want[j]);
-    standard_free(r), inputs_free(in);
-}

@@ -191,14 +191,6 @@ def test_what_later_stages_teach_is_refused_by_name(number, words, says):
     assert "stages 4 and 5" in refused(number, *FILES, *words).err
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_window_that_asks_for_nothing_is_left_out(number):
-    q, k, v = save_qkv()
-    for window, causal in [("-1,0", True), ("99,-1", False)]:
-        stage(number, *FILES, "--window", window)
-        expect(attention(q, k, v, causal=causal))
-
-
 @pytest.mark.parametrize("words, says", [
     *[(["--window", text], "--window") for text in
       ("3", "3,", ",3", "3,4,5", "-2,0", "0,99999999999999999999", " 1,2")],

@@ -178,16 +178,3 @@ Test(variants, a_million_equal_keys_have_their_common_value)
         cr_expect(fabsf(lse[0] - 20 * logf(2)) < 1e-5f, "lse %.9g", (double)lse[0]);
     }
 }
-
-/* Of a window the model computes the scores of the panels around it.  By hand: 200 panels of 48
- * queries; full they see 48 t keys, t = 1 to 200; else 143, the first two 48 and 96. */
-Test(variants, predicted_scores_fall_with_the_window)
-{
-    struct problem p = windowed(9600, 9600, 64, -1);
-    double all = tiled_all_cores.cost(&p).exps;
-    p.window_left = 95;
-    double some = tiled_all_cores.cost(&p).exps;
-    cr_expect(all == 48.0 * 48 * 20100, "%g", all);
-    cr_expect(some == 48.0 * (48 + 96 + 198 * 143.0), "%g", some);
-    cr_expect(problem_pairs(&p) == 96 * 97 / 2 + (9600 - 96) * 96.0, "%g", problem_pairs(&p));
-}
