@@ -63,7 +63,7 @@ def test_malformed_csv_is_refused_with_one_line(made, old, new, word):
 
 def test_tables_are_rewritten_once_and_checked(made):
     shutil.copy(ROOT / "notes/results/cpu.csv", "results")
-    old = marked("stage-4-attention")
+    old = marked("limits-attention")
     assert made(old, "--check")[:2] == (1, old)
     status, text, said = made(old)
     assert status == 0 and "\n| :-- |" in text, said
@@ -126,12 +126,13 @@ def test_a_wrong_result_is_not_published(bad, capsys):
     assert "WRONG, not written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("script", ["peers_gpu", "serving", "peers_cpu"])
+@pytest.mark.parametrize("script", ["peers", "calls training", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
     if script == "peers_cpu" and importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is installed: it would measure")
-    done = run(sys.executable, "-B", REPORTS / f"{script}.py", "--csv", "a.csv", want=77,
+    script, *part = script.split()
+    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *part, "--csv", "a.csv", want=77,
                env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.out.count("\n") == 1 and "; skipped" in done.out and not pathlib.Path("a.csv").exists()
     assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
