@@ -185,9 +185,7 @@ def test_opcheck():
         torch.library.opcheck(t._attention, (*arrays, *more))
         o, lse = t._attention(*(a.detach() for a in arrays), *more)
         torch.library.opcheck(t._attention_backward, (o, o, lse, *(a.detach() for a in arrays), *more))
-    lse = tensors((2, 4, 13))[0]
     torch.library.opcheck(t._softmax, (q,))
-    torch.library.opcheck(t._merge, (v.repeat(1, 2, 1, 1), lse, v.repeat(1, 2, 1, 1), lse))
 
 
 REFUSED = {

@@ -231,8 +231,21 @@ int check_pointer(struct request *r, const char *name, const void *array, size_t
 static int overlap(const struct request *r, enum array i, enum array out)
 {
     const char *a = array_of(&r->theirs, i), *b = array_of(&r->theirs, out);
-    if (has_strides(&r->given) || r->given.has_bias_strides) return a == b;
-    return a && b && a < b + array_bytes(&r->given, out) && b < a + array_bytes(&r->given, i);
+    if (!a || !b || has_strides(&r->given) || r->given.has_bias_strides) return a && a == b;
+    return a < b + array_bytes(&r->given, out) && b < a + array_bytes(&r->given, i);
+}
+
+int check_overlap(struct request *r)
+{
+    for (unsigned in = inputs_of(&r->given); in;) {
+        enum array i = next_array(&in);
+        for (unsigned out = outputs_of(&r->given); out;) {
+            enum array o = next_array(&out);
+            if (overlap(r, i, o))
+                return fail(r, FIVE_STEPS_INVALID, "%s: overlaps the output %s", name_of(i), name_of(o));
+        }
+    }
+    return FIVE_STEPS_OK;
 }
 
 static int check_pointers(struct request *r)
@@ -246,13 +259,6 @@ static int check_pointers(struct request *r)
         if (r->on_gpu && array_list[array].number == OF_PROBLEM) alignment = 16;
         int status = check_pointer(r, name_of(array), here, array_count(p, array), alignment);
         if (status) return status;
-        if (!here || array_role(p, array) != INPUT) continue;
-        for (unsigned out = outputs_of(p); out;) {
-            enum array other = next_array(&out);
-            if (overlap(r, array, other))
-                return fail(r, FIVE_STEPS_INVALID, "%s: overlaps the output %s", name_of(array),
-                            name_of(other));
-        }
     }
     return FIVE_STEPS_OK;
 }
@@ -284,6 +290,7 @@ int check_arrays(struct request *r)
 {
     struct fault f;
     int status = check_pointers(r);
+    if (!status) status = check_overlap(r);
     if (!status && r->given.op == OP_ATTENTION) status = check_output_rows(r);
     if (status || r->on_gpu) return status;
     return call_numbers(&r->given, &r->theirs, &f) ? relay(r, &f) : FIVE_STEPS_OK;

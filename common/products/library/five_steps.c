@@ -60,6 +60,7 @@ static int measure(void *context)
     struct request *r = context;
     int status = request_of(r);
     if (!status && !r->asked) status = fail(r, FIVE_STEPS_INVALID, "bytes: is NULL");
+    if (!status && !request_is_empty(r)) status = check_overlap(r);
     if (!status) status = request_layout(r);
     if (!status) *r->asked = r->total;
     return status;

@@ -177,7 +177,7 @@ int five_steps_attention_shapes(struct five_steps_attention_problem *p, const si
 
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
  * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
- * cu_seqlens, seqlens_k, page_table, scales. */
+ * cu_seqlens, seqlens_k, page_table, scales.  What is given may not overlap already. */
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
                                    size_t *bytes, struct five_steps_error *error);
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,

@@ -33,6 +33,24 @@ class Kind:
         """Does [batch, heads, rows, width] have its rows before its heads in memory?"""
         return False
 
+    @staticmethod
+    def check_writable(_name, _a):
+        """May the caller's array be written?"""
+
+    @staticmethod
+    def note_written(_a):
+        """The library is going to write into the caller's array."""
+
+    @staticmethod
+    def is_transformed():
+        """Is this inside of vmap, or of another transformation of torch.func?"""
+        return False
+
+    @staticmethod
+    def knows(_a):
+        """May the host look at the numbers of the array?"""
+        return True
+
 
 class Numpy(Kind):
     """Arrays in host memory."""
@@ -87,10 +105,9 @@ class Numpy(Kind):
         return {"device": c_library.CPU, "stream": None}
 
     @staticmethod
-    def write_into(a):
-        """The library is going to write into the caller's array a."""
+    def check_writable(name, a):
         if not a.flags.writeable:
-            raise FiveStepsError("out is read-only; give an array that can be written")
+            raise FiveStepsError(f"{name} is read-only; give an array that can be written")
 
     @staticmethod
     def on_device(_like):
@@ -164,10 +181,16 @@ class Torch(Kind):
         stream = self.module.cuda.current_stream(like.device).cuda_stream
         return {"device": c_library.GPU, "stream": stream}
 
-    def write_into(self, a):
-        """The library is going to write into the caller's tensor a: a derivative that needs what a
-        held notices, as after PyTorch's own operations."""
+    def note_written(self, a):
+        """A derivative that needs what a held notices, as after PyTorch's own operations."""
         self.module.autograd.graph.increment_version(a)
+
+    def is_transformed(self):
+        return not self.module.compiler.is_compiling() and (
+            self.module._C._functorch.peek_interpreter_stack() is not None)
+
+    def knows(self, a):
+        return a.device.type == "cpu" and not self.module.compiler.is_compiling() and not self.is_transformed()
 
     def on_device(self, like):
         """A context in which the tensor's device is the current one."""
@@ -181,6 +204,11 @@ def is_tensor(a):
     """Is a a PyTorch tensor?  PyTorch is imported already where one exists."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(a, torch.Tensor)
+
+
+def wants_gradient(a):
+    """Is a a tensor that takes part in a derivative?"""
+    return is_tensor(a) and a.requires_grad and sys.modules["torch"].is_grad_enabled()
 
 
 _OPTIONAL = {"bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k",

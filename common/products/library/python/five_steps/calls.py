@@ -127,23 +127,30 @@ class Call:
         """The library's."""
         return c_library.problem("attention", **self.fields, **self.kind.place(self.like))
 
+    def check(self):
+        """Refuses what cannot be, and writes nothing."""
+        if not self.o_is_new:
+            self.kind.check_writable("out", self.o)
+        self.run("attention", computes=False)
+
     def compute(self):
         """o and lse [..., heads, rows]."""
         if not self.o_is_new:
-            self.kind.write_into(self.o)
+            self.kind.check_writable("out", self.o)
+            self.kind.note_written(self.o)
         self.run("attention")
         if self.kept["o"] is not self.view:
             self.view[...] = self.kept["o"]
         return self.o, self.lse
 
-    def run(self, name):
+    def run(self, name, computes=True):
         """The library's function; of arrays that no kernel takes as they lie, on copies."""
         try:
-            run(self.kind, self.like, name, self.problem())
+            run(self.kind, self.like, name, self.problem(), computes)
         except FiveStepsError as error:
             if error.code != c_library.UNSUPPORTED or not self.straighten():
                 raise
-            run(self.kind, self.like, name, self.problem())
+            run(self.kind, self.like, name, self.problem(), computes)
 
     def gradients(self, lse, d_o):
         """dq, dk, dv and dsinks (or None), contiguous with heads before rows: of a call whose `out`
@@ -159,8 +166,9 @@ class Call:
         return (*(results[name] for name in rows), results.get("dsinks"))
 
 
-def run(kind, like, name, problem):
-    """The library's function of that name, with the workspace that it asks for; merge needs none."""
+def run(kind, like, name, problem, computes=True):
+    """The library's function of that name, with the workspace that it asks for; merge needs none.
+    Without `computes` it is only asked, and refuses what it can without looking into arrays."""
     so = c_library.library(problem.device)
     try:
         with kind.on_device(like):
@@ -169,7 +177,8 @@ def run(kind, like, name, problem):
                 size = so.workspace(name, problem)
                 memory = kind.empty((max(size, 1),), like, kind.byte)
                 work = [kind.address(memory), size]
-            so.call(name, problem, *work)
+            if computes:
+                so.call(name, problem, *work)
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
             raise FiveStepsError(str(error), error.code) from None

@@ -1,9 +1,7 @@
 """eight_bits.py: keys and values of 8 bits, and their scales: a number is its code times the scale of its
 sequence and key head."""
-import sys
-
 from . import c_library
-from .arrays import FiveStepsError, is_tensor, kind_of
+from .arrays import FiveStepsError, is_tensor, kind_of, wants_gradient
 
 TYPES = {"float8_e4m3fn": c_library.E4M3, "int8": c_library.INT8}
 LARGEST = {"float8_e4m3fn": 448, "int8": 127}
@@ -45,9 +43,9 @@ def check(q, k, v, scales):
             raise FiveStepsError(f"{name} is not given; int8 numbers need one")
         if name_of(a) not in TYPES and scale is not None:
             raise FiveStepsError(f"{name} is given, but {name[0]} is {name_of(a)}")
-        if is_tensor(a) and a.requires_grad and sys.modules["torch"].is_grad_enabled():
-            raise FiveStepsError("keys and values in 8 bits have no gradient; call under torch.no_grad(), or "
-                                 "detach() the tensors")
+        if wants_gradient(a) or wants_gradient(scale):
+            raise FiveStepsError("keys and values in 8 bits have no gradient, nor have their scales; call under "
+                                 "torch.no_grad(), or detach() the tensors")
     return codes
 
 

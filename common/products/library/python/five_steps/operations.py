@@ -1,6 +1,6 @@
 """operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
 from . import eight_bits
-from .arrays import FiveStepsError, is_tensor, kind_of
+from .arrays import FiveStepsError, is_tensor, kind_of, wants_gradient
 from .c_library import GPU, UNSUPPORTED, library  # pylint: disable=no-name-in-module
 from .calls import attention_call, decode_call
 from .options import attention_options, decode_options, whole
@@ -112,52 +112,65 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     k_new, v_new [batch, n, heads_kv, head_dim].  k_pages, v_pages, page_table, layout as in
     decode(); seqlen_k: the keys that are there already, a number or [batch].  Pages of 8 bits get the
     codes that are nearest to the numbers over k_scale and v_scale, as in attention().  Gives the numbers of
-    keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.
+    keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.  Numbers that
+    lie on a GPU, or that torch.compile traces, are not checked: page -1 is the last one there.
 
     >>> k_pages, v_pages = numpy.zeros((4, 2, 16, 8), "f4"), numpy.zeros((4, 2, 16, 8), "f4")
     >>> new, page_table = numpy.ones((1, 3, 2, 8), "f4"), numpy.array([[2, 0]])
     >>> five_steps.append(new, new, k_pages, v_pages, page_table, 15), k_pages[0, 0, :3, 0].tolist()
     (18, [1.0, 1.0, 0.0])
     """
-    kind = kind_of({"k_new": k_new, "v_new": v_new, "k_pages": k_pages, "v_pages": v_pages,
-                    "page_table": page_table})
+    writes, after = _new_keys((k_new, v_new), (k_pages, v_pages), page_table, seqlen_k, layout, (k_scale, v_scale))
+    for pool, at, rows in writes:
+        pool[at] = rows
+    return after
+
+
+def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
+    """What append() writes, checked: (pool, where, rows) of keys and of values; and the numbers of keys
+    afterwards."""
+    named = dict(zip(("k_new", "v_new", "k_pages", "v_pages"), (*new, *pools)))
+    kind = kind_of({**named, "page_table": page_table})
     decode_options(None, None, None, layout)
-    of_page = 1 if layout == "pages_first" else 2
-    for name, new, pool in (("k_new", k_new, k_pages), ("v_new", v_new, v_pages)):
-        shape = *k_new.shape[:2], pool.shape[-1 - of_page], pool.shape[-1]
-        if pool.ndim != 4 or tuple(new.shape) != shape or (
-                new.dtype != pool.dtype and not (eight_bits.is_coded(pool) and new.dtype in kind.types)):
-            raise FiveStepsError(f"{name} is {new.dtype} {list(new.shape)}, its pages {pool.dtype} "
+    if kind.is_transformed():
+        raise FiveStepsError("append writes into its pages, which vmap and torch.func's other functions cannot; "
+                             "call it outside")
+    of_page, writes = 1 if layout == "pages_first" else 2, []
+    for name, a, pool, scale in zip("kv", new, pools, scales):
+        shape, coded = (*new[0].shape[:2], pool.shape[-1 - of_page], pool.shape[-1]), eight_bits.is_coded(pool)
+        if pool.ndim != 4 or tuple(a.shape) != shape or (
+                a.dtype != pool.dtype and not (coded and a.dtype in kind.types)):
+            raise FiveStepsError(f"{name}_new is {a.dtype} {list(a.shape)}, its pages {pool.dtype} "
                                  f"{list(pool.shape)}; give [batch, n, heads_kv, head_dim], as in the pages")
-    for name, pool, scale in (("k_scale", k_pages, k_scale), ("v_scale", v_pages, v_scale)):
-        if scale is not None and not eight_bits.is_coded(pool):
-            raise FiveStepsError(f"{name} is given, but its pages are {pool.dtype}")
-    batch, n = k_new.shape[:2]
-    size = k_pages.shape[of_page]
+        if scale is not None and not coded:
+            raise FiveStepsError(f"{name}_scale is given, but its pages are {pool.dtype}")
+        if any(map(wants_gradient, (a, pool, scale))):
+            raise FiveStepsError(f"{name}_new, its pages or its scale have a gradient, which append has not; call "
+                                 "under torch.no_grad(), or detach() the tensors")
+        kind.check_writable(name + "_pages", pool)
+    batch, n = new[0].shape[:2]
+    size = pools[0].shape[of_page]
     if getattr(seqlen_k, "itemsize", 8) < 4:
         seqlen_k = kind.to(seqlen_k, kind.i32)
-    lengths = seqlen_k if hasattr(seqlen_k, "ndim") else kind.range(batch, k_new) * 0 + seqlen_k
-    rows = lengths[:, None] + kind.range(n, k_new)
-    table = kind.range(batch, k_new)[:, None] if page_table is None else page_table
-    if kind.device(k_new) == "cpu" and batch * n and not (
-            0 <= int(rows.min()) and int(rows.max()) < size * table.shape[1]):
+    lengths = seqlen_k if hasattr(seqlen_k, "ndim") else kind.range(batch, new[0]) * 0 + seqlen_k
+    rows = lengths[:, None] + kind.range(n, new[0])
+    table = kind.range(batch, new[0])[:, None] if page_table is None else page_table
+    known = kind.knows(new[0]) and batch * n
+    if known and not 0 <= int(rows.min()) <= int(rows.max()) < size * table.shape[1]:
         raise FiveStepsError(f"seqlen_k and {n} new keys reach {int(rows.max()) + 1}; the pages of a "
                              f"sequence hold {size * table.shape[1]} keys")
-    pages = table[kind.range(batch, k_new)[:, None], rows // size]
-    if kind.device(k_new) == "cpu" and batch * n and not (
-            0 <= int(pages.min()) and int(pages.max()) < k_pages.shape[0]):
+    pages = table[kind.range(batch, new[0])[:, None], rows // size]
+    if known and not 0 <= int(pages.min()) <= int(pages.max()) < pools[0].shape[0]:
         raise FiveStepsError(f"page_table has page {int(pages.min())} to {int(pages.max())} for the new "
-                             f"keys, there are {k_pages.shape[0]}")
-    codes = [new if new.dtype == pool.dtype else eight_bits.quantise(kind, name, new, pool, scale)
-             for name, new, pool, scale in (("k_new", k_new, k_pages, k_scale), ("v_new", v_new, v_pages, v_scale))]
-    for pool, new in zip((k_pages, v_pages), codes):
+                             f"keys, there are {pools[0].shape[0]}")
+    at = (pages, rows % size) if layout == "pages_first" else (pages, slice(None), rows % size)
+    for name, a, pool, scale in zip("kv", new, pools, scales):
+        if a.dtype != pool.dtype:
+            a = eight_bits.quantise(kind, name, a, pool, scale)
         if eight_bits.is_coded(pool):  # PyTorch cannot index numbers of 8 bits
-            pool, new = pool.view(kind.byte), new.view(kind.byte)
-        if layout == "pages_first":
-            pool[pages, rows % size] = new
-        else:
-            pool[pages, :, rows % size] = new
-    return seqlen_k + n
+            a, pool = a.view(kind.byte), pool.view(kind.byte)
+        writes.append((pool, at, a))
+    return writes, seqlen_k + n
 
 
 def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
@@ -181,7 +194,7 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
 
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
     float32.  On a GPU neither the table nor the lengths are checked.  Raises FiveStepsError for
-    arguments that cannot be.
+    arguments that cannot be, before new keys are written.
 
     >>> q, pages = numpy.zeros((2, 4, 8), "f4"), numpy.ones((6, 2, 16, 8), "f4")
     >>> page_table, lengths = numpy.array([[5, 0], [1, 1]]), numpy.array([20, 3])
@@ -203,14 +216,11 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
         raise FiveStepsError("seqlen_k is a list; give a number, or an array [batch] of integers")
     if (k_new is None) != (v_new is None):
         raise FiveStepsError("k_new and v_new belong together; give both")
-    options = decode_options(*given)
+    options, writes, lengths = decode_options(*given), (), None
+    kind = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table})
     if k_new is not None:
-        if not _is_compiling():  # nothing is written where the rest cannot be
-            decode_call((q, k_pages, v_pages, page_table, sinks, alibi_slopes, None), 0, *options, out,
-                        codes, scales)
-        seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout, k_scale=k_scale,
-                          v_scale=v_scale)
-    kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
+        writes, seqlen_k = _new_keys((k_new, v_new), (k_pages, v_pages), page_table, seqlen_k, layout,
+                                     (k_scale, v_scale))
     if not isinstance(seqlen_k, int) and getattr(seqlen_k, "ndim", 0):
         pages = 1 if page_table is None else page_table.shape[-1]
         longest = whole("max_seqlen_k", max_seqlen_k or 0, 0)
@@ -218,23 +228,22 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
             1 if layout == "pages_first" else 2])
     arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, lengths
     options = whole("seqlen_k", seqlen_k, 0), *options
-    if codes:
-        o, lse = decode_call(arrays, *options, out, codes, scales).compute()
-    elif is_tensor(q):
-        o, lse = torch_operations().decode(arrays, options, out)
-    else:
-        o, lse = decode_call(arrays, *options, out).compute()
+    with_operator = is_tensor(q) and codes is None
+
+    def call():
+        cast = torch_operations().cast_for_decode if with_operator else tuple
+        return decode_call(cast(arrays), *options, out, codes, scales)
+    if writes and kind.knows(q):
+        call().check()
+    for pool, at, rows in writes:
+        pool[at] = rows
+    o, lse = torch_operations().decode(arrays, options, out) if with_operator else call().compute()
     return (o, lse) if return_lse else o
-
-
-def _is_compiling():
-    """Does torch.compile trace this?  Then no value of a tensor is known."""
-    return bool(_torch_operations) and _torch_operations[0].torch.compiler.is_compiling()
 
 
 def _lengths(kind, lengths, longest, room):
     """The number of keys of each sequence, and a bound on it."""
-    if kind.device(lengths) == "cpu" and lengths.shape[0] and not _is_compiling():
+    if lengths.shape[0] and kind.knows(lengths):
         least, most = int(lengths.min()), int(lengths.max())
         if least < 0 or most > room:
             raise FiveStepsError(f"seqlen_k goes from {least} to {most}; the pages of a sequence hold "
@@ -278,8 +287,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def softmax(x, dim=-1):
-    """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity.  x of any shape; y has it
-    too, and has a gradient.
+    """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity.  x of any shape with a
+    dimension, float32, float16 or (tensors) bfloat16; y has its shape and type, and a gradient.  Raises
+    FiveStepsError for another type, and for a dim that x does not have.
 
     >>> five_steps.softmax(numpy.zeros((1, 4), "f4")).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
@@ -295,8 +305,9 @@ def softmax(x, dim=-1):
 
 
 def merge(o1, lse1, o2, lse2):
-    """o and lse over both parts, from (o, lse) of the same queries over each.  o1, o2 [..., head_dim_v],
-    lse1, lse2 [...], float32; differentiable once.
+    """o and lse over both parts, from (o, lse) of the same queries over each.  o1, o2 [..., head_dim_v] of
+    one type, lse1, lse2 [...], float32; differentiable.  A part without keys has lse = -infinity, and its o
+    may hold anything.  Raises FiveStepsError where shapes, types or devices differ.
 
     >>> o, lse = numpy.ones((3, 8), "f4"), numpy.zeros(3, "f4")
     >>> o, lse = five_steps.merge(o, lse, 3 * o, lse)

@@ -2,7 +2,7 @@
 import math
 import operator
 
-from .arrays import FiveStepsError
+from .arrays import FiveStepsError, wants_gradient
 
 FAR = 1 << 40  # no sequence is longer
 
@@ -21,6 +21,8 @@ def whole(name, value, least):
 def real(name, value, given):
     """value as a float32's number; `given` says which numbers are fine: a test and its words."""
     is_fine, words = given
+    if wants_gradient(value):
+        raise FiveStepsError(f"{name} has a gradient, which is not computed here; give {name}.item()")
     try:
         number = float(value)
     except (TypeError, ValueError):

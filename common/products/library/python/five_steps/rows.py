@@ -18,10 +18,9 @@ def compute_softmax(x):
     return y
 
 
-def compute_merge(o1, lse1, o2, lse2):
-    """The SE monoid's operation on partial results."""
+def check_merge(o1, lse1, o2, lse2):
+    """The kind of the arrays, and the library's number of the type of o."""
     kind = kind_of({"o1": o1, "lse1": lse1, "o2": o2, "lse2": lse2})
-    number = type_of(kind, {"o1": o1, "o2": o2})
     for name, lse, o in (("lse1", lse1, o1), ("lse2", lse2, o2)):
         if lse.dtype != kind.f32:
             raise FiveStepsError(f"{name} is {lse.dtype}; give float32")
@@ -29,7 +28,13 @@ def compute_merge(o1, lse1, o2, lse2):
             raise FiveStepsError(f"{name} is {list(lse.shape)}, its o {list(o.shape)}, o1 "
                                  f"{list(o1.shape)}; give o1 and o2 alike, and of each lse the "
                                  "shape of o without its last dimension")
-    o1, lse1, o2, lse2 = (kind.contiguous(a) for a in (o1, lse1, o2, lse2))
+    return kind, type_of(kind, {"o1": o1, "o2": o2})
+
+
+def compute_merge(*arrays):
+    """The SE monoid's operation on partial results."""
+    kind, number = check_merge(*arrays)
+    o1, lse1, o2, lse2 = map(kind.contiguous, arrays)
     o, lse = kind.empty(tuple(o1.shape), o1), kind.empty(tuple(lse1.shape), o1, kind.f32)
     problem = c_library.problem(
         "merge", type=number, rows=math.prod(lse1.shape), head_dim_v=o1.shape[-1],

@@ -1,15 +1,17 @@
 """torch_operations.py: the operations as PyTorch operators with gradients, so that torch.compile keeps
 its graph whole.  Needs PyTorch 2.4 or newer."""
+import math
+
 import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 from . import c_library, quick
-from .arrays import FiveStepsError, Torch, kind_of
+from .arrays import FiveStepsError, Torch, kind_of, wants_gradient
 from .bias_gradient import bias_gradient
 from .calls import attention_call, decode_call
 from .options import attention_options
-from .rows import compute_merge, compute_softmax
+from .rows import check_merge, compute_merge, compute_softmax
 
 Tensor = torch.Tensor
 
@@ -26,7 +28,7 @@ def _refuse_forward(*_):
 _ours = torch.library.Library("five_steps", "DEF")  # custom_op() of PyTorch takes 60 us more for each call
 
 
-def _operator(name, arguments, results):
+def define(name, arguments, results):
     """Registers a function as five_steps::name."""
     def register(function):
         _ours.define(f"{name}({arguments}) -> ({results})")
@@ -46,21 +48,31 @@ def _one_by_one(compute):
     return rule
 
 
-def _differentiable(operator, save, gradient):
-    """The operator with its gradient, also for torch.func.grad and vjp, which take no operator."""
-    def call(*given):
-        transformed = not torch.compiler.is_compiling() and _transformed() is not None
-        return (function.apply if transformed else operator)(*given)
+def function_of(forward, save, gradient):
+    """A function with its gradient, also for torch.func.grad and vjp, which take no operator."""
+    return type("Function", (torch.autograd.Function,), {
+        "forward": staticmethod(forward), "setup_context": staticmethod(save),
+        "backward": staticmethod(gradient), "jvp": staticmethod(_refuse_forward),
+        "vmap": staticmethod(_one_by_one(lambda *given: function_of(forward, save, gradient)(*given)))}).apply
+
+
+def differentiable(operator, save, gradient):
+    """The operator with its gradient: torch.compile keeps it in its graph."""
+    function = function_of(operator, save, gradient)
     torch.library.register_autograd(operator, gradient, setup_context=save)
     torch.library.register_vmap(operator, _one_by_one(operator))
-    function = type("Function", (torch.autograd.Function,), {
-        "forward": staticmethod(operator), "setup_context": staticmethod(save),
-        "backward": staticmethod(gradient), "vmap": staticmethod(_one_by_one(call)),
-        "jvp": staticmethod(_refuse_forward)})
+
+    def call(*given):
+        transformed = not torch.compiler.is_compiling() and _transformed() is not None
+        return (function if transformed else operator)(*given)
     return call
 
 
-def _refuse_second(_ctx, *_):
+def save_nothing(_ctx, inputs, output):
+    """Of what is differentiable once."""
+
+
+def refuse_second(_ctx, *_):
     raise FiveStepsError("a second derivative is asked for; five_steps is differentiable once")
 
 
@@ -85,7 +97,7 @@ def _given(options):
             longest_q, longest_k, *promised)
 
 
-@_operator("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
+@define("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
 def _attention(*call):
     return _tried(quick.attention, call[:8], _given(call[8:]), True) or (
         attention_call(call[:8], *call[8:]).compute())
@@ -142,7 +154,7 @@ def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *opt
     return dq, dk, dv, d_sinks
 
 
-_attention_backward = _operator(
+_attention_backward = define(
     "attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
     "Tensor, Tensor, Tensor, Tensor")(_compute_gradients)
 
@@ -154,19 +166,26 @@ def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-ar
             lse.new_empty(0 if sinks is None else sinks.shape))
 
 
+def _pairs(rows, sums_q, sums_k):
+    """Of queries and keys: all, and of packed sequences those of one sequence; rows: [queries, keys]."""
+    if sums_q is None or isinstance(sums_q, torch._subclasses.FakeTensor):
+        return rows[0] * rows[1]
+    return int(((sums_q[1:] - sums_q[:-1]).long() * (sums_k[1:] - sums_k[:-1])).sum())
+
+
 @register_flop_formula([torch.ops.five_steps.attention, torch.ops.five_steps.attention_backward],
                        get_raw=True)
 def _flops(*given, out_val, **_):
-    """PyTorch's count, of all pairs: two products, and of the backward pass five.  given: q, k, v, ... or
-    d_o, o, lse, q, k, v, ..."""
+    """As PyTorch counts: two products, and of the backward pass five.  given: q, k, v, ... or d_o, o, lse, q,
+    k, v, ..."""
     first = 3 if len(out_val) == 4 else 0
-    q, k, v = given[first:first + 3]
-    keys = k.shape[-3 if given[-1] else -2]
+    q, k, v = (_turned(a, given[-1]) for a in given[first:first + 3])
     width, width_v = (3, 2) if first else (1, 1)
-    return 2 * keys * (q.numel() * width + q.numel() // q.shape[-1] * v.shape[-1] * width_v)
+    pairs = _pairs((q.shape[-2], k.shape[-2]), *given[first + 6:first + 8]) * math.prod(q.shape[:-2])
+    return 2 * pairs * (q.shape[-1] * width + v.shape[-1] * width_v)
 
 
-_gradients = _differentiable(_attention_backward, lambda ctx, inputs, output: None, _refuse_second)
+_gradients = differentiable(_attention_backward, save_nothing, refuse_second)
 
 
 def _save_attention(ctx, inputs, output):
@@ -196,7 +215,7 @@ def _attention_gradient(ctx, d_o, d_lse):
     return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 13)
 
 
-_attention_once = _differentiable(_attention, _save_attention, _attention_gradient)
+_attention_once = differentiable(_attention, _save_attention, _attention_gradient)
 
 
 class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
@@ -220,7 +239,7 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
 
 # --- Softmax and merge. ---
 
-@_operator("softmax", "Tensor x", "Tensor")
+@define("softmax", "Tensor x", "Tensor")
 def _softmax(x):
     return compute_softmax(x)
 
@@ -239,46 +258,40 @@ def _softmax_gradient(ctx, dy):
     return torch._softmax_backward_data(dy, y, -1, y.dtype)
 
 
-_softmax_once = _differentiable(_softmax, _save_softmax, _softmax_gradient)
+_softmax_once = differentiable(_softmax, _save_softmax, _softmax_gradient)
 
 
-@_operator("merge", "Tensor o1, Tensor lse1, Tensor o2, Tensor lse2", "Tensor, Tensor")
-def _merge(*arrays):
-    return compute_merge(*arrays)
-
-
-@torch.library.register_fake("five_steps::merge")
-def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
-    return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
-
-
-def _save_merge(ctx, inputs, output):
-    ctx.save_for_backward(*inputs, *output)
-
-
-def _merge_gradient(ctx, d_o, d_lse):
-    """With w1 = exp(lse1 - lse): do1 = w1 do,  dlse1 = w1 (do . (o1 - o) + dlse).  A part of weight 0
-    may hold anything."""
-    *parts, o, lse = ctx.saved_tensors
-    gradients = []
-    for o1, lse1 in (parts[:2], parts[2:]):
-        w1 = torch.where(lse1 == float("-inf"), 0, torch.exp(lse1 - lse))
-        apart = torch.where(w1[..., None] == 0, 0, o1.float() - o.float())
-        gradients += [(w1[..., None] * d_o).to(o.dtype), w1 * ((d_o * apart).sum(-1) + d_lse)]
-    return tuple(gradients)
-
-
-_merge_once = _differentiable(_merge, _save_merge, _merge_gradient)
+def _merge(o1, lse1, o2, lse2):
+    """The library's formula in PyTorch's operations, whose gradients are known.  What has weight 0 may be
+    anything."""
+    check_merge(o1, lse1, o2, lse2)
+    most = torch.maximum(lse1, lse2)
+    none = most == -torch.inf
+    apart = torch.where(none, 0, lse1 - lse2)
+    parts = [w[..., None] * torch.where(((w == 0) | none)[..., None], 0, o.float())
+             for w, o in ((torch.sigmoid(apart), o1), (torch.sigmoid(-apart), o2))]
+    return (parts[0] + parts[1]).to(o1.dtype), most + torch.nn.functional.softplus(-apart.abs())
 
 
 # --- Decode, which has no gradient. ---
 
-@_operator("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor? page_table, Tensor? sinks, "
+@define("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor? page_table, Tensor? sinks, "
            "Tensor? alibi_slopes, Tensor? seqlens_k, SymInt seqlen_k, SymInt window_left, "
            "float softcap, float scale, bool invariant, bool pages_first", "Tensor, Tensor")
 def _decode(*call):
     o, lse = decode_call(call[:7], *call[7:]).compute()
     return o, lse.contiguous()
+
+
+torch.library.register_vmap(_decode, _one_by_one(_decode))
+
+
+@register_flop_formula(torch.ops.five_steps.decode, get_raw=True)
+def _decode_flops(q, _k, v, *options, **_):  # pylint: disable=unused-argument
+    """The same of the keys that each sequence has."""
+    lengths, longest = options[3:5]
+    keys = q.shape[0] * longest if lengths is None else int(lengths.sum())
+    return 2 * keys * math.prod(q.shape[1:-1]) * (q.shape[-1] + v.shape[-1])
 
 
 @torch.library.register_fake("five_steps::decode")
@@ -314,6 +327,13 @@ def _is_plain(arrays):
     return True
 
 
+def with_scale(q, scale):
+    """q and the scale; one that has a gradient is multiplied in."""
+    if isinstance(scale, Tensor) and wants_gradient(scale):
+        return (q * scale).to(q.dtype), 1.0
+    return q, scale
+
+
 def _derivative(arrays, without=None, words=""):
     """Is a gradient asked for?  None is silently left out: one of the arrays `without` is refused
     with these words, and so is a forward-mode derivative."""
@@ -331,7 +351,7 @@ def _is_dual():
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 
-def _cast(arrays):
+def cast(arrays):
     """q, k and v in autocast's type, where autocast is on: as PyTorch's own attention."""
     place = getattr(arrays[0], "device", torch.device("cpu")).type
     if not torch.is_autocast_enabled(place):
@@ -377,10 +397,9 @@ def attention(arrays, given, return_lse, out):
             return _Trained.apply(given, *arrays)
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2], "bias": arrays[3], "sinks": arrays[4],
              "alibi_slopes": arrays[5], "cu_seqlens_q": arrays[6], "cu_seqlens_k": arrays[7]})
-    arrays = _cast(arrays)
-    if isinstance(given[1], Tensor) and given[1].requires_grad and torch.is_grad_enabled():
-        arrays = ((arrays[0] * given[1]).to(arrays[0].dtype), *arrays[1:])  # as it has a gradient
-        given = given[0], 1.0, *given[2:]
+    arrays = cast(arrays)
+    q, scale = with_scale(arrays[0], given[1])
+    arrays, given = (q, *arrays[1:]), (given[0], scale, *given[2:])
     without = (arrays[5],) if arrays[6] is None else (arrays[3], arrays[5])
     gradient = _derivative(arrays, without, "alibi_slopes, and a bias of packed sequences, have no gradient")
     if gradient and out is not None:
@@ -404,9 +423,8 @@ def softmax(x):
 def merge(o1, lse1, o2, lse2):
     """five_steps::merge."""
     arrays = o1, lse1, o2, lse2
-    kind_of(dict(zip(("o1", "lse1", "o2", "lse2"), arrays)))
     plain = not _derivative(arrays) and _is_plain(arrays)
-    return (compute_merge if plain else _merge_once)(*arrays)
+    return (compute_merge if plain else _merge)(*arrays)
 
 
 def repeated_decode(arrays, *more):
@@ -416,10 +434,16 @@ def repeated_decode(arrays, *more):
     return None
 
 
+def cast_for_decode(arrays):
+    """q and the pages in autocast's type; a gradient is refused."""
+    arrays = cast(arrays)
+    _derivative(arrays, arrays, "decode has no gradient, attention has")
+    return arrays
+
+
 def decode(arrays, options, out):
     """five_steps::decode."""
-    arrays = _cast(arrays)
-    _derivative(arrays, arrays, "decode has no gradient, attention has")
+    arrays = cast_for_decode(arrays)
     if _is_plain(arrays):
         return decode_call(arrays, *options, out).compute()
     o, lse = _decode(*arrays, *options)
