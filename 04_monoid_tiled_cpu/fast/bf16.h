@@ -25,6 +25,7 @@
 #define LOG2_M 1
 #define NATURAL_M 0x1.62e43p-1f
 #define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */
+#define SCORE_UNIT(p) (p)->scale
 #include "plan.h"
 
 /* c (rows, PANEL) = or += sum over the steps t of a_t (rows, 16 pairs) . b_t (16 pairs, PANEL)
@@ -90,11 +91,6 @@ static struct scratch scratch_at(const struct problem *p, const struct plan *pla
     return w;
 }
 
-static float score_unit(const struct problem *p)
-{
-    return p->scale;
-}
-
 /* v^T of the keys first .. first + 31: (cols, 32), 0 beyond head_dim_v and where a key is not one
  * of `seen`. */
 static void pack_values(const struct problem *p, const struct arrays *a, const struct plan *plan,
@@ -134,15 +130,14 @@ static void prepare(const struct problem *p, const struct arrays *a, const struc
 }
 
 /* The panels of q (4, d / 2, PANEL): rows as columns, in pairs along d; sums of 0. */
-static void pack_queries(const struct problem *p, const struct arrays *a,
-                         const struct plan *plan, const struct tile *t, struct scratch *w)
+static void pack_queries(const struct tile *t, struct scratch *w)
 {
-    size_t d = p->head_dim, whole_d = whole_dim(p), rows = round_up(t->n_rows, PANEL);
-    memset(w->sums, 0, rows * plan->cols * sizeof(float));
-    w->vt = values_of(p, a, plan, &t->s, t->kv);
+    size_t d = t->p->head_dim, whole_d = whole_dim(t->p), rows = round_up(t->n_rows, PANEL);
+    memset(w->sums, 0, rows * t->plan->cols * sizeof(float));
+    w->vt = values_of(t->p, t->a, t->plan, &t->s, t->kv);
     memset(w->k, 0, rows * whole_d * sizeof *w->k);
     for (size_t r = 0; r < t->n_rows; r++)
-        memcpy(w->k + r * whole_d, q_row(p, a, plan, t, r), d * sizeof *w->k);
+        memcpy(w->k + r * whole_d, q_row(t, r), d * sizeof *w->k);
     for (size_t r = 0; r < rows; r += 16) {
         uint32_t *panel = w->q + r / PANEL * PANEL * whole_d / 2 + r % PANEL;
         for (size_t i = 0; i < whole_d; i += KEY_STEP)
@@ -152,32 +147,31 @@ static void pack_queries(const struct problem *p, const struct arrays *a,
 
 /* Keys as rows of whole steps, their number rounded up to 16: as they lie in memory where that
  * is so, else copied with zeros around them.  Their values are columns of v^T. */
-static struct keys block_of_keys(const struct problem *p, const struct arrays *a,
-                                 const struct plan *plan, const struct tile *t, size_t j,
-                                 size_t most, struct scratch *w)
+static struct keys block_of_keys(const struct tile *t, size_t j, size_t most, struct scratch *w)
 {
-    struct keys keys = {.v = w->vt + j * plan->cols, .j = j, .n = most};
+    const struct problem *p = t->p;
+    const uint16_t *k = t->a->k;
+    struct keys keys = {.v = w->vt + j * t->plan->cols, .j = j, .n = most};
     struct strides by = strides_of_k(p);
     size_t d = whole_dim(p), rows = round_up(most, 16);
     if (!p->page_size && d == p->head_dim && by.row % 2 == 0 && j + rows <= t->s.seqlen_k) {
-        keys.k = (const uint16_t *)a->k + key_at(p, a, &t->s, by, t->kv, j);
+        keys.k = k + key_at(p, t->a, &t->s, by, t->kv, j);
         keys.k_stride = by.row;
         return keys;
     }
     memset(w->k, 0, rows * d * sizeof *w->k);
     for (size_t i = larger(j, t->some_see.first); i < j + most; i++)
-        memcpy(w->k + (i - j) * d, (const uint16_t *)a->k + key_at(p, a, &t->s, by, t->kv, i),
+        memcpy(w->k + (i - j) * d, k + key_at(p, t->a, &t->s, by, t->kv, i),
                p->head_dim * sizeof *w->k);
     keys.k = w->k, keys.k_stride = d;
     return keys;
 }
 
-static void scores_product(const struct problem *p, const struct plan *plan,
-                           const struct keys *keys, size_t n, size_t row, size_t n_rows,
-                           struct scratch *w)
+static void scores_product(const struct tile *t, const struct keys *keys, size_t n, size_t row,
+                           size_t n_rows, struct scratch *w)
 {
-    size_t d = whole_dim(p);
-    (void)plan, (void)n_rows;
+    size_t d = whole_dim(t->p);
+    (void)n_rows;
     block_product(round_up(n, 16), d / KEY_STEP, (const uint32_t *)(const void *)keys->k,
                   keys->k_stride / 2, KEY_STEP / 2, w->q + row * d / 2, w->s, 0);
 }
@@ -241,35 +235,37 @@ INLINE vfloat lane_weights(float *s, size_t n, float unit, vfloat m)
     return sum[0] + sum[1];
 }
 
-static void values_product(const struct plan *plan, const struct keys *keys, size_t n, size_t row,
+static void values_product(const struct tile *t, const struct keys *keys, size_t n, size_t row,
                            size_t n_rows, struct state *x, struct scratch *w)
 {
-    float *sums = w->sums + row * plan->cols;
+    size_t cols = t->plan->cols;
+    float *sums = w->sums + row * cols;
     (void)n_rows, (void)x;
     for (size_t i = 0; i < PANEL; i += LANES) {
         vfloat factor = vload(w->correction + i);
         if (!vany(vless(factor, vset(1)))) continue;
-        for (size_t c = 0; c < plan->cols; c++)
+        for (size_t c = 0; c < cols; c++)
             vstore(sums + c * PANEL + i, vload(sums + c * PANEL + i) * factor);
     }
-    block_product(plan->cols, n / KEY_STEP, (const uint32_t *)(const void *)keys->v,
-                  KEY_STEP / 2, plan->cols * KEY_STEP / 2, (const uint32_t *)(const void *)w->s,
-                  sums, 1);
-}
-
-/* The sums as rows. */
-static void fold_end(const struct plan *plan, const struct tile *t, struct state *x,
-                     struct scratch *w)
-{
-    for (size_t r = 0; r < t->n_rows; r += 16)
-        for (size_t c = 0; c < plan->cols; c += 16) {
-            const float *rows[16], *panel = w->sums + r / PANEL * PANEL * plan->cols + r % PANEL;
-            for (size_t i = 0; i < 16; i++) rows[i] = panel + (c + i) * PANEL;
-            transpose_rows(rows, 16, x->o + r * plan->cols + c, plan->cols);
-        }
+    block_product(cols, n / KEY_STEP, (const uint32_t *)(const void *)keys->v, KEY_STEP / 2,
+                  cols * KEY_STEP / 2, (const uint32_t *)(const void *)w->s, sums, 1);
 }
 
 #include "fold.h"
+
+/* The sums become rows at the end. */
+static void fold_bf16(const struct tile *t, size_t begin, size_t end, struct state *x,
+                      struct scratch *w)
+{
+    size_t cols = t->plan->cols;
+    fold_tile(t, begin, end, x, w);
+    for (size_t r = 0; r < t->n_rows; r += 16)
+        for (size_t c = 0; c < cols; c += 16) {
+            const float *rows[16], *panel = w->sums + r / PANEL * PANEL * cols + r % PANEL;
+            for (size_t i = 0; i < 16; i++) rows[i] = panel + (c + i) * PANEL;
+            transpose_rows(rows, 16, x->o + r * cols + c, cols);
+        }
+}
 
 static void tiles_begin(void);
 static void tiles_end(void);
@@ -282,7 +278,9 @@ static int decodes(const struct problem *p)
 
 static size_t bf16_workspace(const struct problem *p)
 {
-    return decodes(p) ? widened_workspace(p) : tiles_workspace(p);
+    struct plan plan = plan_of(p);
+    if (decodes(p)) return widened_workspace(p);
+    return prepared_floats(p, &plan) * sizeof(float) + tiles_workspace(p);
 }
 
 static void bf16_attention(const struct problem *p, const struct arrays *a)
@@ -298,7 +296,7 @@ static void bf16_attention(const struct problem *p, const struct arrays *a)
     {
         prepare(p, a, &plan);
         tiles_begin();
-        tiles_of_thread(p, a, &plan, fold_tile,
+        tiles_of_thread(p, a, &plan, fold_bf16,
                         (float *)a->workspace + prepared_floats(p, &plan));
         tiles_end();
     }

@@ -33,10 +33,10 @@
  *     LOG2_M, NATURAL_M     log2 and ln of what one more in m means: m counts powers of it
  *     MOST_M                beyond such an m, rows are computed again alone
  *     struct scratch        one thread's memory, with s (Bc, PANEL) and correction (PANEL)
- *     scratch_floats(), scratch_at(), prepared_floats()     its size, its place; shared memory
- *     score_unit()          what the product of scores still has to be multiplied by
- *     pack_queries(), block_of_keys(), scores_product()     a panel's scores of a block
- *     lane_weights(), values_product(), fold_end()          their weights, times the values */
+ *     scratch_floats(), scratch_at()     its size, its place
+ *     SCORE_UNIT(p)         what the product of scores still has to be multiplied by
+ *     pack_queries(), block_of_keys(), scores_product()   a panel's scores of a block
+ *     lane_weights(), values_product()   their weights, times the values */
 #ifndef FOLD_H
 #define FOLD_H
 
@@ -60,15 +60,14 @@ static void cap_scores(float *s, size_t n, float unit, float c)
 
 /* s (n, PANEL) becomes s unit + bias, in units of m, -INFINITY where the bias is; 16 rows and 16 keys
  * at a time, because a row of the bias is a column of s. */
-static void add_bias(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                     const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
+static void add_bias(const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
                      float unit, float *s)
 {
     const vfloat hidden = vset(-INFINITY), least = vset(-FLT_MAX);
     for (size_t r = 0; r < n_rows; r += 16) {
         const float *rows[16];
         for (size_t i = 0; i < 16; i++)
-            rows[i] = bias_row(p, a, plan, t, row + smaller(r + i, n_rows - 1), j0);
+            rows[i] = bias_row(t, row + smaller(r + i, n_rows - 1), j0);
         for (size_t j = 0; j < n; j += 16) {
             float bias[16 * 16], *s_j = s + j * PANEL + r;
             transpose_rows(rows, smaller(n - j, 16), bias, 16);
@@ -88,9 +87,8 @@ static void add_bias(const struct problem *p, const struct arrays *a, const stru
 /* Multiplies by unit, adds the bias in units of m, and hides what is masked (-INFINITY, whatever was
  * computed).
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
-static void mask_scores(const struct problem *p, const struct arrays *a,
-                        const struct plan *plan, const struct tile *t, size_t row,
-                        size_t n_rows, size_t j0, size_t n, float unit, float *s)
+static void mask_scores(const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
+                        float unit, float *s)
 {
     float first[PANEL], end[PANEL]; /* keys of the block that a row sees */
     for (size_t r = 0; r < PANEL; r++) {
@@ -98,8 +96,8 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
         first[r] = (float)smaller(larger(sees.first, j0) - j0, n);
         end[r] = (float)smaller(larger(sees.end, j0) - j0, n);
     }
-    if (p->has_bias) {
-        add_bias(p, a, plan, t, row, n_rows, j0, n, unit, s);
+    if (t->p->has_bias) {
+        add_bias(t, row, n_rows, j0, n, unit, s);
         unit = 1;
     }
     for (size_t j = 0; j < n; j++)
@@ -158,14 +156,13 @@ struct panel { size_t row, n_rows; struct sight sight; float *m, *l; };
 
 /* s = the scores of the first n keys of a block, capped, biased and masked, and -INFINITY up to
  * the next whole step.  Returns what they must be multiplied by to be in units of m. */
-static float panel_scores(const struct problem *p, const struct arrays *a,
-                          const struct plan *plan, const struct tile *t,
-                          const struct panel *panel, const struct keys *keys, size_t n,
-                          struct scratch *w)
+static float panel_scores(const struct tile *t, const struct panel *panel,
+                          const struct keys *keys, size_t n, struct scratch *w)
 {
-    float unit = score_unit(p);
+    const struct problem *p = t->p;
+    float unit = SCORE_UNIT(p);
     const struct sight *sight = &panel->sight;
-    scores_product(p, plan, keys, n, panel->row, panel->n_rows, w);
+    scores_product(t, keys, n, panel->row, panel->n_rows, w);
     if (p->softcap > 0) {
         cap_scores(w->s, n * PANEL, unit, p->softcap);
         unit = 1;
@@ -173,7 +170,7 @@ static float panel_scores(const struct problem *p, const struct arrays *a,
     int now = p->has_bias || !(unit > FLT_MIN); /* -INFINITY times 0 would be NaN */
     if (!p->has_bias) unit *= LOG2E / LOG2_M;
     if (now || keys->j < sight->all.first || keys->j + n > sight->all.end)
-        mask_scores(p, a, plan, t, panel->row, panel->n_rows, keys->j, n, now ? unit : 1, w->s);
+        mask_scores(t, panel->row, panel->n_rows, keys->j, n, now ? unit : 1, w->s);
     if (now) unit = 1;
     for (size_t x = n * PANEL; x < round_up(n, KEY_STEP) * PANEL; x++) w->s[x] = -INFINITY;
     return unit;
@@ -189,10 +186,8 @@ static int some_unit(const float *m, size_t n_rows)
 
 /* Folds a block of keys into a panel, up to the last key that one of its rows sees.  The weights
  * take the place of the scores, so weights that outgrow m cost a second product. */
-static void fold_panel(const struct problem *p, const struct arrays *a,
-                       const struct plan *plan, const struct tile *t,
-                       const struct panel *panel, const struct keys *keys, struct state *x,
-                       struct scratch *w)
+static void fold_panel(const struct tile *t, const struct panel *panel, const struct keys *keys,
+                       struct state *x, struct scratch *w)
 {
     const struct key_range some = panel->sight.some;
     if (keys->j + keys->n <= some.first || keys->j >= some.end) return;
@@ -200,21 +195,20 @@ static void fold_panel(const struct problem *p, const struct arrays *a,
     size_t whole = round_up(n, KEY_STEP);
     float sum[PANEL], *correction = w->correction, *m = panel->m, *l = panel->l;
     for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
-    float unit = panel_scores(p, a, plan, t, panel, keys, n, w);
-    if (p->invariant || some_unit(m, n_rows))
+    float unit = panel_scores(t, panel, keys, n, w);
+    if (t->p->invariant || some_unit(m, n_rows))
         raise_reference(w->s, n, n_rows, unit, m, correction);
     if (!weights(w->s, whole, n_rows, unit, m, sum)) {
-        panel_scores(p, a, plan, t, panel, keys, n, w);
+        panel_scores(t, panel, keys, n, w);
         raise_reference(w->s, n, n_rows, unit, m, correction);
         weights(w->s, whole, n_rows, unit, m, sum);
     }
     for (size_t r = 0; r < n_rows; r++) l[r] = sfma(l[r], correction[r], sum[r]);
-    values_product(plan, keys, whole, panel->row, n_rows, x, w);
+    values_product(t, keys, whole, panel->row, n_rows, x, w);
 }
 
 /* Folds keys begin .. end - 1 into x, a block of keys at a time.  m and l are those of the unit. */
-static void fold_tile(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                      const struct tile *t, size_t begin, size_t end, struct state *x,
+static void fold_tile(const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
     struct panel panels[Br / PANEL];
@@ -223,14 +217,13 @@ static void fold_tile(const struct problem *p, const struct arrays *a, const str
         panels[row / PANEL] = (struct panel){row, n_rows, sight_of(t, row, n_rows), x->m + row,
                                              x->l + row};
     }
-    pack_queries(p, a, plan, t, w);
+    pack_queries(t, w);
     for (size_t j = begin / KEY_STEP * KEY_STEP, n; j < end; j += n) {
-        struct keys keys = block_of_keys(p, a, plan, t, j, smaller(end - j, Bc - j % Bc), w);
+        struct keys keys = block_of_keys(t, j, smaller(end - j, Bc - j % Bc), w);
         n = keys.n;
         for (size_t row = 0; row < t->n_rows; row += PANEL)
-            fold_panel(p, a, plan, t, &panels[row / PANEL], &keys, x, w);
+            fold_panel(t, &panels[row / PANEL], &keys, x, w);
     }
-    fold_end(plan, t, x, w);
 }
 
 static float score_alone(const struct problem *p, const void *q, const struct keys *key)
@@ -254,17 +247,17 @@ static void add_value(const struct problem *p, float factor, float *o, float p_j
 /* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
  * 0: what a row gets when NaN or infinity stood in its tile.
  *   o (head_dim_v)  un-normalised */
-static struct se row_alone(const struct problem *p, const struct arrays *a,
-                           const struct plan *plan, const struct tile *t, size_t row, float *o)
+static struct se row_alone(const struct tile *t, size_t row, float *o)
 {
+    const struct problem *p = t->p;
     struct key_range sees = row_sees(t, row);
-    const void *q = q_row(p, a, plan, t, row);
+    const void *q = q_row(t, row);
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
-        float bias = p->has_bias ? *bias_row(p, a, plan, t, row, j) : 0;
+        float bias = p->has_bias ? *bias_row(t, row, j) : 0;
         if (bias == -INFINITY) continue;
-        struct keys key = keys_from(p, a, t, j, 1);
+        struct keys key = keys_from(t, j, 1);
         float s = score_alone(p, q, &key);
         if (p->softcap > 0) s = vtanh(vset(s / p->softcap))[0] * p->softcap;
         s += bias;
@@ -298,17 +291,18 @@ static void write_row(const struct problem *p, struct se x, const float *sum, fl
 /* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys
  * by p = 0.  Only NaN and infinity show that; row_alone() computes such rows again.  The sink
  * is one more element of the fold. */
-static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                   const struct tile *t, const struct state *x)
+static void finish(const struct tile *t, const struct state *x)
 {
+    const struct problem *p = t->p;
+    const struct arrays *a = t->a;
     if (!t->n_rows) return;
-    struct query q = query_of(plan, t, 0);
+    struct query q = query_of(t, 0);
     for (size_t r = 0; r < t->n_rows; r++) {
         struct se s = {.m = x->m[r] * NATURAL_M, .l = x->l[r]};
-        float *sum = x->o + r * plan->cols, factor = 1;
+        float *sum = x->o + r * t->plan->cols, factor = 1;
         float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
         int beyond = fabsf(s.m) > MOST_M && s.m != -INFINITY;
-        if (beyond || !all_finite(sum, p->head_dim_v)) s = row_alone(p, a, plan, t, r, sum);
+        if (beyond || !all_finite(sum, p->head_dim_v)) s = row_alone(t, r, sum);
         for (size_t c = 0; p->invariant && c < p->head_dim_v; c++)
             sum[c] += 0; /* -0 or 0 depends on the products with weights of 0 */
         if (sink != -INFINITY && !isnan(s.l)) {
@@ -326,48 +320,45 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
 }
 
 /* x . y for the tile's rows, into x: the operation of the monoid, y the later keys. */
-static void merge(const struct plan *plan, size_t n_rows, struct state *x,
-                  const struct state *y)
+static void merge(const struct tile *t, struct state *x, const struct state *y)
 {
-    for (size_t r = 0; r < n_rows; r++) {
+    size_t cols = t->plan->cols;
+    for (size_t r = 0; r < t->n_rows; r++) {
         float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r], safe = m == -INFINITY ? 0 : m;
         float a = sexp2((x->m[r] - safe) * LOG2_M), b = sexp2((y->m[r] - safe) * LOG2_M);
         x->m[r] = m;
         x->l[r] = x->l[r] * a + y->l[r] * b;
-        float *ox = x->o + r * plan->cols;
-        const float *oy = y->o + r * plan->cols;
-        for (size_t c = 0; c < plan->cols; c++) ox[c] = ox[c] * a + oy[c] * b;
+        float *ox = x->o + r * cols;
+        const float *oy = y->o + r * cols;
+        for (size_t c = 0; c < cols; c++) ox[c] = ox[c] * a + oy[c] * b;
     }
 }
 
-typedef void fold_function(const struct problem *p, const struct arrays *a,
-                           const struct plan *plan, const struct tile *t, size_t begin,
-                           size_t end, struct state *x, struct scratch *w);
+typedef void fold_function(const struct tile *t, size_t begin, size_t end, struct state *x,
+                           struct scratch *w);
 
 /* Folds keys begin .. end - 1 from the unit. */
-static void fold_span(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                      fold_function *fold, const struct tile *t, size_t begin, size_t end,
+static void fold_span(fold_function *fold, const struct tile *t, size_t begin, size_t end,
                       struct state *x, struct scratch *w)
 {
     size_t rows = round_up(t->n_rows, PANEL);
     for (size_t r = 0; r < rows; r++) x->m[r] = -INFINITY, x->l[r] = 0;
-    if (begin < end) fold(p, a, plan, t, begin, end, x, w);
-    else memset(x->o, 0, rows * plan->cols * sizeof(float));
+    if (begin < end) fold(t, begin, end, x, w);
+    else memset(x->o, 0, rows * t->plan->cols * sizeof(float));
 }
 
 /* x = one part of one tile: the aggregate of its keys, of many merged from spans that begin at
  * multiples of CHAIN_KEYS.   y  room for that of a span */
-static void fold_part(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                      fold_function *fold, const struct tile *t, size_t part, struct state *x,
+static void fold_part(fold_function *fold, const struct tile *t, size_t part, struct state *x,
                       struct state *y, struct scratch *w)
 {
-    size_t begin = larger(part * plan->part_keys, t->some_see.first);
-    size_t end = smaller((part + 1) * plan->part_keys, t->some_see.end);
+    size_t begin = larger(part * t->plan->part_keys, t->some_see.first);
+    size_t end = smaller((part + 1) * t->plan->part_keys, t->some_see.end);
     size_t next = (begin / CHAIN_KEYS + 1) * CHAIN_KEYS;
-    fold_span(p, a, plan, fold, t, begin, smaller(next, end), x, w);
+    fold_span(fold, t, begin, smaller(next, end), x, w);
     for (; next < end; next += CHAIN_KEYS) {
-        fold_span(p, a, plan, fold, t, next, smaller(next + CHAIN_KEYS, end), y, w);
-        merge(plan, t->n_rows, x, y);
+        fold_span(fold, t, next, smaller(next + CHAIN_KEYS, end), y, w);
+        merge(t, x, y);
     }
 }
 
@@ -377,21 +368,20 @@ static size_t thread_floats(const struct problem *p, const struct plan *plan)
     return round_up(scratch_floats(p, plan), 16);
 }
 
-/* Bytes: what prepare() writes, scratch and a state of each thread, and one more of each or, of
- * tiles in parts, of each part. */
+/* Bytes: scratch and a state of each thread, and one more of each or, of tiles in parts, of each
+ * part. */
 static size_t tiles_workspace(const struct problem *p)
 {
     struct plan plan = plan_of(p);
     size_t threads = (size_t)omp_get_max_threads();
     size_t states = threads + (plan.parts > 1 ? plan.tiles * plan.parts : threads);
-    return (prepared_floats(p, &plan) + threads * thread_floats(p, &plan) +
-            states * state_floats(&plan)) * sizeof(float);
+    return (threads * thread_floats(p, &plan) + states * state_floats(&plan)) * sizeof(float);
 }
 
 /* All tiles and parts, each by one thread from begin to end; then the parts of each tile are
  * merged in order.  The last tile, with the most visible keys, goes first.  Called by every
  * thread of a team.
- *   memory  behind what was prepared */
+ *   memory  of tiles_workspace() bytes */
 static void tiles_of_thread(const struct problem *p, const struct arrays *a,
                             const struct plan *plan, fold_function *fold, float *memory)
 {
@@ -405,8 +395,8 @@ static void tiles_of_thread(const struct problem *p, const struct arrays *a,
         size_t index = tiles - 1 - task / plan->parts, part = task % plan->parts;
         struct tile t = tile_at(p, a, plan, index);
         struct state x = state_at(plan, states, plan->parts > 1 ? index * plan->parts + part : me);
-        fold_part(p, a, plan, fold, &t, part, &x, &y, &w);
-        if (plan->parts == 1) finish(p, a, plan, &t, &x);
+        fold_part(fold, &t, part, &x, &y, &w);
+        if (plan->parts == 1) finish(&t, &x);
     }
 #pragma omp for schedule(dynamic, 1)
     for (size_t index = 0; index < (plan->parts > 1 ? tiles : 0); index++) {
@@ -414,9 +404,9 @@ static void tiles_of_thread(const struct problem *p, const struct arrays *a,
         struct state x = state_at(plan, states, index * plan->parts);
         for (size_t part = 1; part < plan->parts; part++) {
             struct state y = state_at(plan, states, index * plan->parts + part);
-            merge(plan, t.n_rows, &x, &y);
+            merge(&t, &x, &y);
         }
-        finish(p, a, plan, &t, &x);
+        finish(&t, &x);
     }
 }
 

@@ -57,14 +57,13 @@ static void row_scores(const struct problem *p, const float *q, const float *k, 
 
 /* Folds the keys of a chunk that row r sees, first .. first + n - 1, into its state.
  *   q (head_dim)   chunk: floats   s (n)  scratch */
-static void fold_row(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                     const struct tile *t, size_t r, const float *q, const struct keys *chunk,
+static void fold_row(const struct tile *t, size_t r, const float *q, const struct keys *chunk,
                      size_t first, size_t n, struct state *x, float *s)
 {
-    const float *bias = bias_row(p, a, plan, t, r, first), *k = chunk->k, *v = chunk->v;
+    const float *bias = bias_row(t, r, first), *k = chunk->k, *v = chunk->v;
     vfloat m_lanes = vset(x->m[r]), sum = {0};
     k += (first - chunk->j) * chunk->k_stride, v += (first - chunk->j) * chunk->v_stride;
-    row_scores(p, q, k, chunk->k_stride, n, bias, s);
+    row_scores(t->p, q, k, chunk->k_stride, n, bias, s);
     for (size_t j = 0; j < n; j += LANES) m_lanes = vmax(vload(s + j), m_lanes);
     float m_new = vlargest(m_lanes), safe = m_new == -INFINITY ? 0 : m_new;
     for (size_t j = 0; j < n; j += LANES) {
@@ -75,23 +74,23 @@ static void fold_row(const struct problem *p, const struct arrays *a, const stru
     float factor = sexp2((x->m[r] - safe) * LOG2E);
     x->m[r] = m_new;
     x->l[r] = sfma(x->l[r], factor, vsum(sum));
-    add_values(s, n, v, chunk->v_stride, p->head_dim_v, factor, x->o + r * plan->cols);
+    add_values(s, n, v, chunk->v_stride, t->p->head_dim_v, factor, x->o + r * t->plan->cols);
 }
 
 /* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the
  * order in which they lie in memory, which is what limits a decode step.  Those of 16 bits are
  * floats in the nearest cache before the rows meet them.
  * w.s holds the scores of one row and one chunk of keys, w.qt the queries (n_rows, head_dim). */
-static void fold_rows(const struct problem *p, const struct arrays *a,
-                      const struct plan *plan, const struct tile *t, size_t begin, size_t end,
-                      struct state *x, struct scratch *w)
+static void fold_rows(const struct tile *t, size_t begin, size_t end, struct state *x,
+                      struct scratch *w)
 {
+    const struct problem *p = t->p;
     enum { CHUNK = 256, CHUNK_16 = 32 };
     size_t most = k_dtype(p) == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
     for (size_t r = 0; r < t->n_rows; r++)
-        as_floats(p->dtype, q_row(p, a, plan, t, r), 0, 1, d, w->qt + r * d, d, 1);
+        as_floats(p->dtype, q_row(t, r), 0, 1, d, w->qt + r * d, d, 1);
     for (size_t j = begin; j < end;) {
-        struct keys keys = keys_from(p, a, t, j, smaller(end - j, most));
+        struct keys keys = keys_from(t, j, smaller(end - j, most));
         if (k_dtype(p) != F32) {
             keys.k = as_floats(k_dtype(p), keys.k, keys.k_stride, keys.n, d, w->k, d, keys.k_scale);
             keys.v = as_floats(v_dtype(p), keys.v, keys.v_stride, keys.n, dv, w->v, dv, keys.v_scale);
@@ -101,7 +100,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             struct key_range sees = row_sees(t, r);
             size_t first = larger(j, sees.first), last = smaller(j + keys.n, sees.end);
             if (first < last)
-                fold_row(p, a, plan, t, r, w->qt + r * d, &keys, first, last - first, x, w->s);
+                fold_row(t, r, w->qt + r * d, &keys, first, last - first, x, w->s);
         }
         j += keys.n;
     }

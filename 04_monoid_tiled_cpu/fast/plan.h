@@ -39,6 +39,9 @@ struct state { float *m, *l, *o; };
 
 /* One tile of queries of one group. */
 struct tile {
+    const struct problem *p;
+    const struct arrays *a;
+    const struct plan *plan;
     struct sequence s;
     size_t kv;                /* the head of k and v */
     size_t first, n_rows;     /* rows of the group's list: first .. first + n_rows - 1 */
@@ -99,7 +102,7 @@ static struct state state_at(const struct plan *plan, float *memory, size_t inde
 static struct tile tile_rows(const struct problem *p, const struct arrays *a,
                              const struct plan *plan, size_t index)
 {
-    struct tile t = {.n_rows = 0};
+    struct tile t = {.p = p, .a = a, .plan = plan};
     size_t b = 0, tiles = tiles_of(plan->group, p->seqlen_q);
     if (!p->packed) {
         b = index / (p->heads_kv * tiles);
@@ -123,10 +126,10 @@ static struct tile tile_rows(const struct problem *p, const struct arrays *a,
 /* Row r of a tile: query i of head h of its sequence. */
 struct query { size_t h, i; };
 
-static struct query query_of(const struct plan *plan, const struct tile *t, size_t r)
+static struct query query_of(const struct tile *t, size_t r)
 {
     size_t row = t->first + r;
-    return (struct query){t->kv * plan->group + row / t->s.seqlen_q, row % t->s.seqlen_q};
+    return (struct query){t->kv * t->plan->group + row / t->s.seqlen_q, row % t->s.seqlen_q};
 }
 
 static struct key_range row_sees(const struct tile *t, size_t r)
@@ -171,11 +174,10 @@ static void *number_at(enum dtype type, const void *array, size_t at)
     return (char *)(uintptr_t)array + at * dtype_size(type);
 }
 
-static const void *q_row(const struct problem *p, const struct arrays *a,
-                            const struct plan *plan, const struct tile *t, size_t r)
+static const void *q_row(const struct tile *t, size_t r)
 {
-    struct query q = query_of(plan, t, r);
-    return number_at(p->dtype, a->q, query_at(p, &t->s, strides_of_q(p), q.h, q.i));
+    struct query q = query_of(t, r);
+    return number_at(t->p->dtype, t->a->q, query_at(t->p, &t->s, strides_of_q(t->p), q.h, q.i));
 }
 
 /* n keys from number j on that lie together: rows k_stride and v_stride apart.  The scales are those
@@ -183,9 +185,10 @@ static const void *q_row(const struct problem *p, const struct arrays *a,
 struct keys { const void *k, *v; size_t k_stride, v_stride, j, n; float k_scale, v_scale; };
 
 /* Those from key j on, at most `most`; they end where the page does. */
-static struct keys keys_from(const struct problem *p, const struct arrays *a,
-                             const struct tile *t, size_t j, size_t most)
+static struct keys keys_from(const struct tile *t, size_t j, size_t most)
 {
+    const struct problem *p = t->p;
+    const struct arrays *a = t->a;
     struct strides of_k = strides_of_k(p), of_v = strides_of_v(p);
     size_t page = p->page_size ? p->page_size - j % p->page_size : most;
     size_t head = t->s.batch * p->heads_kv + t->kv;
@@ -198,11 +201,10 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
 }
 
 /* The bias of row r for the keys from j on, or NULL. */
-static const float *bias_row(const struct problem *p, const struct arrays *a,
-                             const struct plan *plan, const struct tile *t, size_t r, size_t j)
+static const float *bias_row(const struct tile *t, size_t r, size_t j)
 {
-    struct query q = query_of(plan, t, r);
-    return p->has_bias ? a->bias + bias_at(p, t->s.batch, q.h, q.i) + j : NULL;
+    struct query q = query_of(t, r);
+    return t->p->has_bias ? t->a->bias + bias_at(t->p, t->s.batch, q.h, q.i) + j : NULL;
 }
 
 #endif

@@ -19,6 +19,7 @@
 #define LOG2_M LOG2E
 #define NATURAL_M 1
 #define MOST_M INFINITY
+#define SCORE_UNIT(p) 1   /* q is multiplied by the scale before the product */
 #include "plan.h"
 #include "problem/convert.h"
 
@@ -62,28 +63,15 @@ static const float *as_floats(enum dtype type, const void *from, size_t from_str
     return to - n * whole;
 }
 
-static size_t prepared_floats(const struct problem *p, const struct plan *plan)
-{
-    (void)p, (void)plan;
-    return 0;
-}
-
-/* q is multiplied by the scale before the product. */
-static float score_unit(const struct problem *p)
-{
-    (void)p;
-    return 1;
-}
-
 /* The queries of each panel as columns, times scale; 0 beyond the last row.
  *   w->qt (head_dim, PANEL) of each panel */
-static void pack_queries(const struct problem *p, const struct arrays *a,
-                         const struct plan *plan, const struct tile *t, struct scratch *w)
+static void pack_queries(const struct tile *t, struct scratch *w)
 {
+    const struct problem *p = t->p;
     size_t panel = PANEL * p->head_dim, last = t->n_rows / PANEL;
     if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
     for (size_t r = 0; r < t->n_rows; r++) {
-        const float *q = q_row(p, a, plan, t, r);
+        const float *q = q_row(t, r);
         if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim, 1);
         float *column = w->qt + r / PANEL * panel + r % PANEL;
         for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;
@@ -92,15 +80,14 @@ static void pack_queries(const struct problem *p, const struct arrays *a,
 
 /* Keys and values as floats: as they lie in memory where they are.  Where head_dim_v is not whole
  * vectors, values are copied to rows that are, 0 in between. */
-static struct keys block_of_keys(const struct problem *p, const struct arrays *a,
-                                 const struct plan *plan, const struct tile *t, size_t j,
-                                 size_t most, struct scratch *w)
+static struct keys block_of_keys(const struct tile *t, size_t j, size_t most, struct scratch *w)
 {
-    struct keys keys = keys_from(p, a, t, j, most), block = keys;
-    size_t d = p->head_dim, cols = plan->cols;
+    const struct problem *p = t->p;
+    struct keys keys = keys_from(t, j, most), block = keys;
+    size_t d = p->head_dim, cols = t->plan->cols;
     int copies_k = k_dtype(p) != F32 || joins_pages(p);
     if (!copies_k && cols == p->head_dim_v) return keys;
-    for (block.n = 0;; keys = keys_from(p, a, t, j + block.n, most - block.n)) {
+    for (block.n = 0;; keys = keys_from(t, j + block.n, most - block.n)) {
         size_t at = block.n;
         if (copies_k)
             as_floats(k_dtype(p), keys.k, keys.k_stride, keys.n, d, w->k + at * d, d, keys.k_scale);
@@ -115,18 +102,18 @@ static struct keys block_of_keys(const struct problem *p, const struct arrays *a
 }
 
 /* s (n, PANEL) = k . qt: scores transposed, for the queries of a panel. */
-static void scores_product(const struct problem *p, const struct plan *plan,
-                           const struct keys *keys, size_t n, size_t row, size_t n_rows,
-                           struct scratch *w)
+static void scores_product(const struct tile *t, const struct keys *keys, size_t n, size_t row,
+                           size_t n_rows, struct scratch *w)
 {
     float ones[Bc];
+    size_t head_dim = t->p->head_dim;
     for (size_t j = 0; j < Bc; j++) ones[j] = 1;
-    for (size_t d = 0; d < p->head_dim; d += MOST_STEPS)
-        plan->product(&(struct product){
+    for (size_t d = 0; d < head_dim; d += MOST_STEPS)
+        t->plan->product(&(struct product){
             .a = (const float *)keys->k + d, .a_row = keys->k_stride, .a_step = 1,
-            .b = w->qt + row * p->head_dim + d * PANEL, .b_row = PANEL,
+            .b = w->qt + row * head_dim + d * PANEL, .b_row = PANEL,
             .c = w->s, .c_row = PANEL, .factor = d ? ones : NULL, .rows = n,
-            .steps = smaller(MOST_STEPS, p->head_dim - d), .cols = round_up(n_rows, LANES)});
+            .steps = smaller(MOST_STEPS, head_dim - d), .cols = round_up(n_rows, LANES)});
 }
 
 /* s (n, PANEL), at a vector of queries, becomes e^(s - m); returns the sums. */
@@ -150,32 +137,27 @@ INLINE vfloat lane_weights(float *s, size_t n, float unit, vfloat m)
 }
 
 /* o (n_rows, cols) = correction o + s^T . v. */
-static void values_product(const struct plan *plan, const struct keys *keys, size_t n, size_t row,
+static void values_product(const struct tile *t, const struct keys *keys, size_t n, size_t row,
                            size_t n_rows, struct state *x, struct scratch *w)
 {
-    plan->product(&(struct product){.a = w->s, .a_row = 1, .a_step = PANEL, .b = keys->v,
-                                    .b_row = keys->v_stride, .c = x->o + row * plan->cols,
-                                    .c_row = plan->cols, .factor = w->correction,
-                                    .rows = n_rows, .steps = n, .cols = plan->cols});
-}
-
-static void fold_end(const struct plan *plan, const struct tile *t, struct state *x,
-                     struct scratch *w)
-{
-    (void)plan, (void)t, (void)x, (void)w;
+    size_t cols = t->plan->cols;
+    t->plan->product(&(struct product){.a = w->s, .a_row = 1, .a_step = PANEL, .b = keys->v,
+                                       .b_row = keys->v_stride, .c = x->o + row * cols,
+                                       .c_row = cols, .factor = w->correction, .rows = n_rows,
+                                       .steps = n, .cols = cols});
 }
 
 #include "fold.h"
 #include "fold_rows.h"
 
-static void fold_keys(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                      const struct tile *t, size_t begin, size_t end, struct state *x,
+static void fold_keys(const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
-    size_t most = k_dtype(p) == F32 ? DECODE_FLOATS : DECODE_ROWS;
-    int decode = !p->invariant && plan->group * t->s.seqlen_q <= most;
-    memset(x->o, 0, (decode ? t->n_rows : round_up(t->n_rows, PANEL)) * plan->cols * sizeof(float));
-    (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
+    size_t most = k_dtype(t->p) == F32 ? DECODE_FLOATS : DECODE_ROWS;
+    int decode = !t->p->invariant && t->plan->group * t->s.seqlen_q <= most;
+    size_t rows = decode ? t->n_rows : round_up(t->n_rows, PANEL);
+    memset(x->o, 0, rows * t->plan->cols * sizeof(float));
+    (decode ? fold_rows : fold_tile)(t, begin, end, x, w);
 }
 
 static void attention_tiles(const struct problem *p, const struct arrays *a,
