@@ -49,6 +49,12 @@ static inline float softmax_lse(const float *x, float *y, size_t n)
 
 static void attention_head(const struct head *h) { stored_attention(h, softmax_lse); }
 
+/* What simd.c and threads.c say of themselves. */
+#define NAIVE_FAST                                                                         \
+    .group = IN_FAST, .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = 60,     \
+    .isolates_v = 1, .cost = cost, .by_head = {{OP_ATTENTION, attention_head}},            \
+    .stores_scores = 1
+
 /* As stage.c: vectors and threads move the same bytes. */
 static struct cost cost(const struct problem *p)
 {

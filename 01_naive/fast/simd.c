@@ -7,13 +7,6 @@
 const struct variant naive_simd = {
     .name = "simd",
     .idea = "vectors with our own exponential",
-    .group = IN_FAST,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = 60,
-    .isolates_v = 1,
-    .cost = cost,
+    NAIVE_FAST,
     .by_row = {{OP_SOFTMAX, softmax_row}},
-    .by_head = {{OP_ATTENTION, attention_head}},
-    .stores_scores = 1,
 };

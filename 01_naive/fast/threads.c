@@ -36,15 +36,8 @@ static size_t workspace(const struct problem *p)
 const struct variant naive_threads = {
     .name = "threads",
     .idea = "rows, or parts of one, on all cores",
-    .group = IN_FAST,
     .all_cores = 1,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = 60,
-    .isolates_v = 1,
+    NAIVE_FAST,
     .workspace = workspace,
-    .cost = cost,
-    .by_head = {{OP_ATTENTION, attention_head}},
-    .stores_scores = 1,
     .does = {{OP_SOFTMAX, softmax_threads}},
 };

@@ -65,42 +65,19 @@ static struct cost cost(const struct problem *p)
 /* cols * max_score must not exceed FLT_MAX: right for rows of up to 2^28 elements. */
 #define TOTAL_MAX_SCORE (FLT_MAX / 0x1p28f)
 
-const struct variant mean_total = {
-    .name = "mean_total",
-    .idea = "total and count",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = TOTAL_MAX_SCORE,
-    .cost = cost,
-    .by_row = {{OP_MEAN, total_row}},
-};
+#define MEAN(form, says, most)                                                             \
+    const struct variant mean_##form = {                                                   \
+        .name = "mean_" #form,                                                             \
+        .idea = says,                                                                      \
+        .group = IN_ASIDES,                                                                \
+        .types = TYPE(F32),                                                                \
+        .max_score = most,                                                                 \
+        .cost = cost,                                                                      \
+        .by_row = {{OP_MEAN, form##_row}},                                                 \
+    }
 
-const struct variant mean_product_first = {
-    .name = "mean_product_first",
-    .idea = "mu * (k - 1) / k + x / k",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = TOTAL_MAX_SCORE,
-    .cost = cost,
-    .by_row = {{OP_MEAN, product_first_row}},
-};
-
-const struct variant mean_weighted = {
-    .name = "mean_weighted",
-    .idea = "mu * ((k - 1) / k) + x / k",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
-    .cost = cost,
-    .by_row = {{OP_MEAN, weighted_row}},
-};
-
-const struct variant mean_increment = {
-    .name = "mean_increment",
-    .idea = "mu += (x - mu) / k",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = FLT_MAX / 2.0f,
-    .cost = cost,
-    .by_row = {{OP_MEAN, increment_row}},
-};
+MEAN(total, "total and count", TOTAL_MAX_SCORE);
+MEAN(product_first, "mu * (k - 1) / k + x / k", TOTAL_MAX_SCORE);
+/* a little below FLT_MAX: the weights may add up to 1 + 2u */
+MEAN(weighted, "mu * ((k - 1) / k) + x / k", 3e38f);
+MEAN(increment, "mu += (x - mu) / k", FLT_MAX / 2);

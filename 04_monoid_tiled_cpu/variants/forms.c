@@ -34,20 +34,23 @@ static float block_scores(const struct head *h, size_t i, size_t first, size_t l
 static float block_values(const struct head *h, size_t first, size_t last, const float *s,
                           float m, float *o)
 {
-    float l = 0.0f;
+    float l = 0;
     for (size_t j = first; j < last; j++) {
         if (s[j - first] == -INFINITY) continue;
-        const float *v_j = v_row(h, j);
         float p = expf(s[j - first] - m);
         l += p;
-        for (size_t c = 0; c < h->head_dim_v; c++) o[c] += p * v_j[c];
+        for (size_t c = 0; c < h->head_dim_v; c++) o[c] += p * v_row(h, j)[c];
     }
     return l;
 }
 
-static void zero(float *o, size_t n)
+/* A block of keys folded alone into x: m, l, o.  s: its scores. */
+static void fold_block(const struct head *h, size_t i, size_t first, size_t last, float *s,
+                       struct aggregate *x)
 {
-    for (size_t c = 0; c < n; c++) o[c] = 0.0f;
+    aggregate_unit(x);
+    x->m = block_scores(h, i, first, last, s);
+    if (x->m != -INFINITY) x->l = block_values(h, first, last, s, x->m, x->o);
 }
 
 /* Every query of a head by a form, which gives o_i (head_dim_v) and returns lse. */
@@ -59,34 +62,19 @@ static void each_query(const struct head *h,
 
 /* ---- split: local reducer and combiner ---- */
 
-/* What a block hands over: b = max s, e = sum exp(s - b), o (dv) = its attention. */
-struct part { float b, e; float *o; };
-
-/* x = attention of the keys first .. last - 1 alone.  s (last - first) is scratch. */
-static void reduce_block(const struct head *h, size_t i, size_t first, size_t last, float *s,
-                         struct part *x)
-{
-    x->b = block_scores(h, i, first, last, s);
-    x->e = 0.0f;
-    zero(x->o, h->head_dim_v);
-    if (x->b == -INFINITY) return;
-    x->e = block_values(h, first, last, s, x->b, x->o);
-    for (size_t c = 0; c < h->head_dim_v; c++) x->o[c] /= x->e;
-}
-
-/* x = x and y together.
+/* x = x and y together, where m is b, l is e, and o the attention of the block, normalised:
  *     o = (e^{D1} e1 o1 + e^{D2} e2 o2) / (e^{D1} e1 + e^{D2} e2),  Di = bi - max(b1, b2)
  * Equation 14 of the notes "Flash Attention": with o normalised, e must come back in as
  * its weight. */
-static void combine(struct part *x, const struct part *y, size_t dv)
+static void combine(struct aggregate *x, const struct aggregate *y)
 {
-    if (y->e == 0.0f) return;
-    float b = x->b > y->b ? x->b : y->b;
-    float w_x = x->e == 0.0f ? 0.0f : se_factor(x->b, b) * x->e;
-    float w_y = se_factor(y->b, b) * y->e, e = w_x + w_y;
-    for (size_t c = 0; c < dv; c++) x->o[c] = (w_x * x->o[c] + w_y * y->o[c]) / e;
-    x->b = b;
-    x->e = e;
+    if (y->l == 0) return;
+    float b = x->m > y->m ? x->m : y->m;
+    float w_x = x->l == 0 ? 0 : se_factor(x->m, b) * x->l;
+    float w_y = se_factor(y->m, b) * y->l, e = w_x + w_y;
+    for (size_t c = 0; c < x->d; c++) x->o[c] = (w_x * x->o[c] + w_y * y->o[c]) / e;
+    x->m = b;
+    x->l = e;
 }
 
 /* SPLITS blocks, whatever seqlen_k is: with one query these are all the work that a GPU
@@ -94,14 +82,14 @@ static void combine(struct part *x, const struct part *y, size_t dv)
 static float split_row(const struct head *h, size_t i, float *o_i)
 {
     size_t n = visible(h, i), dv = h->head_dim_v;
-    float *o = h->scratch, *s = o + dv;
-    struct part all = {-INFINITY, 0.0f, o_i}, x = {.o = o};
-    zero(o_i, dv);
+    struct aggregate all = {.o = o_i, .d = dv}, x = {.o = h->scratch, .d = dv};
+    aggregate_unit(&all);
     for (size_t t = 0; t < SPLITS; t++) {
-        reduce_block(h, i, n * t / SPLITS, n * (t + 1) / SPLITS, s, &x);
-        combine(&all, &x, dv);
+        fold_block(h, i, n * t / SPLITS, n * (t + 1) / SPLITS, x.o + dv, &x);
+        for (size_t c = 0; c < dv && x.l != 0; c++) x.o[c] /= x.l;
+        combine(&all, &x);
     }
-    return all.b + logf(all.e);
+    return all.m + logf(all.l);
 }
 
 static void attention_split(const struct head *h) { each_query(h, split_row); }
@@ -125,22 +113,19 @@ static size_t workspace_split(const struct problem *p)
 static float lse_row(const struct head *h, size_t i, float *o_i)
 {
     size_t n = visible(h, i), dv = h->head_dim_v;
-    float *s = h->scratch;
-    float lse = -INFINITY, m = -INFINITY;
-    zero(o_i, dv);
+    float lse = -INFINITY, m = -INFINITY, *s = h->scratch;
+    for (size_t c = 0; c < dv; c++) o_i[c] = 0;
     for (size_t first = 0; first < n; first += BLOCK) {
         size_t last = smaller(first + BLOCK, n);
         float m_new = block_scores(h, i, first, last, s);
         if (m_new == -INFINITY) continue;
         m_new = lse > m_new ? lse : m_new;
-        if (m != -INFINITY)
-            for (size_t c = 0; c < dv; c++) o_i[c] *= se_factor(m, m_new);
+        for (size_t c = 0; c < dv && m != -INFINITY; c++) o_i[c] *= se_factor(m, m_new);
         float l = block_values(h, first, last, s, m_new, o_i);
         lse = m_new + logf(expf(lse - m_new) + l);
         m = m_new;
     }
-    if (m != -INFINITY)
-        for (size_t c = 0; c < dv; c++) o_i[c] *= expf(m - lse);
+    for (size_t c = 0; c < dv && m != -INFINITY; c++) o_i[c] *= expf(m - lse);
     return lse;
 }
 
@@ -163,24 +148,20 @@ static size_t workspace_block(const struct problem *p)
 static float normalised_row(const struct head *h, size_t i, float *o_i)
 {
     size_t n = visible(h, i), dv = h->head_dim_v;
-    float *x1 = h->scratch, *x5 = x1 + BLOCK;
-    float m = -INFINITY, l = 0.0f;
-    zero(o_i, dv);
+    struct aggregate x = {.o = o_i, .d = dv}, tile = {.o = h->scratch + BLOCK, .d = dv};
+    aggregate_unit(&x);
     for (size_t first = 0; first < n; first += BLOCK) {
-        size_t last = smaller(first + BLOCK, n);
-        float x2 = block_scores(h, i, first, last, x1);
-        if (x2 == -INFINITY) continue;
-        zero(x5, dv);
-        float x4 = block_values(h, first, last, x1, x2, x5);
-        float m_new = m > x2 ? m : x2;
-        float x6 = l == 0.0f ? 0.0f : se_factor(m, m_new);
-        float x7 = se_factor(x2, m_new), l_new = x6 * l + x7 * x4;
+        fold_block(h, i, first, smaller(first + BLOCK, n), h->scratch, &tile); /* x2, x4, x5 */
+        if (tile.m == -INFINITY) continue;
+        float m_new = x.m > tile.m ? x.m : tile.m;
+        float x6 = x.l == 0 ? 0 : se_factor(x.m, m_new), x7 = se_factor(tile.m, m_new);
+        float l_new = x6 * x.l + x7 * tile.l;
         for (size_t c = 0; c < dv; c++)
-            o_i[c] = (x6 * l * o_i[c] + x7 * x5[c]) / l_new;
-        m = m_new;
-        l = l_new;
+            o_i[c] = (x6 * x.l * o_i[c] + x7 * tile.o[c]) / l_new;
+        x.m = m_new;
+        x.l = l_new;
     }
-    return m + logf(l);
+    return x.m + logf(x.l);
 }
 
 static void attention_normalised(const struct head *h) { each_query(h, normalised_row); }
@@ -199,20 +180,14 @@ static size_t chunk_of(size_t n)
 
 static float memory_efficient_row(const struct head *h, size_t i, float *o_i)
 {
-    size_t n = visible(h, i), dv = h->head_dim_v;
-    size_t size = chunk_of(h->seqlen_k);
-    float *s = h->scratch;
-    struct aggregate all = {.o = o_i, .d = dv}, chunk = {.o = s + size, .d = dv};
+    size_t n = visible(h, i), dv = h->head_dim_v, size = chunk_of(h->seqlen_k);
+    struct aggregate all = {.o = o_i, .d = dv}, chunk = {.o = h->scratch + size, .d = dv};
+    float lse;
     aggregate_unit(&all);
     for (size_t first = 0; first < n; first += size) {
-        size_t last = smaller(first + size, n);
-        chunk.m = block_scores(h, i, first, last, s);
-        if (chunk.m == -INFINITY) continue;
-        zero(chunk.o, dv);
-        chunk.l = block_values(h, first, last, s, chunk.m, chunk.o);
+        fold_block(h, i, first, smaller(first + size, n), h->scratch, &chunk);
         aggregate_merge(&all, &chunk);
     }
-    float lse;
     aggregate_finish(&all, o_i, &lse);
     return lse;
 }

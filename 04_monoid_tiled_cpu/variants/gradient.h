@@ -17,6 +17,7 @@
 #include "harness.h"
 #include "problem/heads.h"
 #include "problem/layout.h"
+#include "vector/vector.h"
 
 /* One query head: rows of q, do, o, dq [seqlen_q], of k, v, dk, dv [seqlen_k]. */
 struct gradient {
@@ -26,23 +27,11 @@ struct gradient {
     float *scratch;
 };
 
-static inline float dot(const float *x, const float *y, size_t n)
-{
-    float sum = 0;
-    for (size_t t = 0; t < n; t++) sum = fmaf(x[t], y[t], sum);
-    return sum;
-}
-
-static inline void add(float *to, float weight, const float *x, size_t n)
-{
-    for (size_t t = 0; t < n; t++) to[t] = fmaf(weight, x[t], to[t]);
-}
-
 /* D of query i. */
 static inline float D_of(const struct problem *p, const struct gradient *g, size_t i)
 {
     size_t dv = p->head_dim_v;
-    return dot(g->d_o + i * dv, g->o + i * dv, dv);
+    return vdot(g->d_o + i * dv, g->o + i * dv, dv);
 }
 
 /* P and dS of query i and a key that it sees.  Both are 0 where the bias hides the key: nobody asks
@@ -54,7 +43,7 @@ static inline struct pair pair_of(const struct problem *p, const struct gradient
 {
     size_t d = p->head_dim, dv = p->head_dim_v;
     float bias = g->bias ? g->bias[i * g->bias_row + j] : 0, slope = 1, c = p->softcap;
-    float s = p->scale * dot(g->q + i * d, g->k + j * d, d);
+    float s = p->scale * vdot(g->q + i * d, g->k + j * d, d);
     if (c > 0) {
         float t = tanhf(s / c);
         s = c * t;
@@ -62,7 +51,7 @@ static inline struct pair pair_of(const struct problem *p, const struct gradient
     }
     if (bias == -INFINITY || s + bias == -INFINITY) return (struct pair){0, 0};
     float P = expf(s + bias - g->lse[i]);
-    float dP = dot(g->d_o + i * dv, g->v + j * dv, dv);
+    float dP = vdot(g->d_o + i * dv, g->v + j * dv, dv);
     return (struct pair){P, P * (dP - D) * slope};
 }
 
@@ -72,9 +61,9 @@ static inline void add_pair(const struct problem *p, const struct gradient *g, s
 {
     size_t d = p->head_dim, dv = p->head_dim_v;
     if (x.P == 0 && x.dS == 0) return;
-    add(g->dq + i * d, p->scale * x.dS, g->k + j * d, d);
-    add(g->dk + j * d, p->scale * x.dS, g->q + i * d, d);
-    add(g->dv + j * dv, x.P, g->d_o + i * dv, dv);
+    vaxpy(1, g->dq + i * d, p->scale * x.dS, g->k + j * d, d);
+    vaxpy(1, g->dk + j * d, p->scale * x.dS, g->q + i * d, d);
+    vaxpy(1, g->dv + j * dv, x.P, g->d_o + i * dv, dv);
 }
 
 /* x (n) = 0; NULL where it has no elements. */
