@@ -87,36 +87,6 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
     }
 }
 
-/* dV += P^T dO or dK += dS^T Q for the warp's keys: weights as C fragments, a tile of queries
- * from the block's first column on. */
-template <enum dtype T, class W>
-static __forceinline__ __device__ void add_rows(typename W::rows &o, const typename W::scores &w,
-                                                const uint16_t *tile)
-{
-    const int lane = threadIdx.x % 32;
-    const shared_address rows = address_of(tile + swizzled<W::Br>(lane % 16, lane / 16));
-#pragma unroll
-    for (int i = 0; i < W::Br / 16; i++) {
-        uint32_t a[4];
-        pack_fragment<T>(a, w[2 * i], w[2 * i + 1]);
-        add_product<T, W::Br>(o, a, rows + 16 * i * 128);
-    }
-}
-
-/* dS^T of the warp's keys to shared memory: a row for each key. */
-template <enum dtype T, class W>
-static __forceinline__ __device__ void put_ds(typename W::shared &shared,
-                                              const typename W::scores &ds)
-{
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int n = 0; n < W::Br / 8; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            store_pair(address_of(shared.ds + swizzled<W::Bc>(row + 8 * r, n) + lane % 4 * 2),
-                       pack<T>(ds[n][2 * r], ds[n][2 * r + 1]));
-}
-
 /* dQ += dS K: a warp has 16 queries and DQ_COLUMNS columns; `first` is the block's first. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
@@ -145,22 +115,6 @@ static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
             const int c = column + 8 * n + lane % 4 * 2 + e % 2;
             if (i + e / 2 * 8 < x.seqlen_q && c < x.head_dim)
                 atomicAdd(row + (ptrdiff_t)(e / 2 * 8) * x.head_dim + c, dq[n][e]);
-        }
-}
-
-/* The warp's rows of dk or dv, from key j of the lane and column `first` on. */
-template <enum dtype T, class W>
-static __forceinline__ __device__ void store_rows(uint16_t *to, const typename W::rows &o, int j,
-                                                  int n_rows, int first, int cols, float scale)
-{
-#pragma unroll
-    for (int n = 0; n < W::COLUMNS / 8; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int c = first + 8 * n + threadIdx.x % 4 * 2;
-            if (j + 8 * r < n_rows && c < cols)
-                *(uint32_t *)(to + (ptrdiff_t)(j + 8 * r) * cols + c) =
-                    pack<T>(o[n][2 * r] * scale, o[n][2 * r + 1] * scale);
         }
 }
 

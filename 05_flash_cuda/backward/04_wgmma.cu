@@ -6,7 +6,8 @@
  * ladder.  Two consumer warpgroups share 128 keys, twice those of rung 3: each tile of
  * queries is read, and each dq added to, half as often. Four numbers of dq at a time are
  * added by one instruction, red.global.add.v4, in a buffer whose order is that of the
- * registers.
+ * registers.  And lse and D are columns of the products: 16 more of K and V, and of Q and dO
+ * (issue_scores()), so that nobody reads and subtracts them.
  *
  * A consumer issues products, waits for them, computes, issues the next: what overlaps is
  * what the other consumer happens to do. */

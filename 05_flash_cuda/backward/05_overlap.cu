@@ -13,8 +13,7 @@
  *
  * p is computed while dP runs, ds while dV runs.
  *
- * dQ is handed over while S runs: a consumer puts it into shared memory, and a warp that
- * was idle until now has TMA add its 16 KB to dq (cp.reduce.async.bulk).
+ * dQ is handed over while S runs: TMA adds it to dq (adder.h).
  *
  * dS has two places in shared memory with a full barrier each.  They need no empty one: a
  * consumer that writes dS(u) has waited for the other's dS(u-1), which the other wrote
@@ -26,12 +25,8 @@
  * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first.
  * Eight heads take turns: else the heaviest block of the last head would begin when everybody
  * else is nearly done. */
+#include "backward/adder.h"
 #include "backward/hopper_launch.h"
-
-template <class Type, enum dtype DTYPE, int HEAD_DIM>
-struct staged_config : backward_config<Type, DTYPE, HEAD_DIM> {
-    static constexpr bool STAGED = true;
-};
 
 /* What a consumer has in registers, and where it is in the pipelines. */
 template <class C> struct gradient_consumer {
@@ -41,49 +36,6 @@ template <class C> struct gradient_consumer {
     uint32_t weights[4];          /* of the terms of lse and D */
 };
 
-/* Hands dq to the adder of consumer w.
- *   phase  of the one place when it is empty: here tiles by twos, which y.at.index counts */
-template <class MEMORY>
-static __device__ __forceinline__ void hand_over(MEMORY &sm, int w, int phase,
-                                                 const float (&dq)[32])
-{
-    mbarrier_wait(&sm.dq_empty[w], (uint32_t)phase);
-    float *to = sm.dq[w] + threadIdx.x % 128 * 4;
-#pragma unroll
-    for (int i = 0; i < 32; i += 4)
-        store_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
-    fence_proxy_async();
-    __syncwarp();
-    mbarrier_arrive_if(&sm.dq_full[w], threadIdx.x % 32 == 0);
-}
-
-/* The adder of consumer w, one thread of an idle warp: has TMA add each block of dq.  It has
- * time: at d = 256 other forms of this loop take 3 to 4 % more of the whole kernel's. */
-template <class C, enum dtype T>
-static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
-                                               const struct backward_params<T> &params, int w)
-{
-    const struct gradient<T> &x = problem_of<C>(params, sm.work);
-    constexpr int N = C::DQ_BLOCKS;
-    uint32_t phase = 0;
-#pragma unroll 1
-    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--) {
-        const int i_0 = (sm.work.first + t) * C::Br;
-        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, N * w);
-#pragma unroll
-        for (int i = 0; i < N; i++, phase ^= 1) {
-            float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
-            mbarrier_wait(&sm.dq_full[w], phase);
-            tma_add_floats(to, sm.dq[w]);
-            tma_store_commit();
-            tma_store_wait_read();
-            mbarrier_arrive(&sm.dq_empty[w]);
-        }
-        if (++t == sm.work.n) t = 0, h++;
-    }
-    tma_store_wait();
-}
-
 /* Issues dQ of the tile whose dS lies at `ds`, once both consumers have written it. */
 template <class C>
 static __device__ __forceinline__ void issue_dq_of(float (&dq)[32], backward_memory<C> &sm,
@@ -92,12 +44,6 @@ static __device__ __forceinline__ void issue_dq_of(float (&dq)[32], backward_mem
     mbarrier_wait(&sm.ds_full[ds.index], ds.phase);
     wgmma_fence();
     issue_dq<C>(dq, sm.ds[ds.index], sm.k, w);
-}
-
-/* The place in the pipeline of dS before `ds`. */
-static __device__ __forceinline__ struct pipeline_state place_before(struct pipeline_state ds)
-{
-    return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
 
 /* A tile whose queries see none of the consumer's keys: its dS is 0. */
@@ -219,7 +165,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                   x.head_dim_v);
 }
 
-#ifndef BESIDE_RUNG_5 /* 06_wide_heads.cu takes what stands above */
+#ifndef BESIDE_RUNG_5 /* 08_in_order.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)

@@ -20,8 +20,8 @@
  * overwrites p(u) with dS(u), warp by warp what the same warp has read.
  *
  * 160 KB are tiles of K, V, Q (two) and dO (one), 16 KB dS, 32 KB parts of dq. */
-#define BESIDE_RUNG_5
-#include "backward/05_overlap.cu"
+#include "backward/adder.h"
+#include "backward/hopper_launch.h"
 
 /* Rung 5's, and the one place for dO. */
 template <class C> struct wide_memory : backward_memory<C> {
@@ -216,18 +216,11 @@ static __device__ __forceinline__ void consume_sum(wide_memory<C> &sm,
                                   work.j_0 + first_row(), x.seqlen_k, 0, cols);
 }
 
-/* The memory of any head dim, and its consumer w. */
-template <class C>
-using any_memory = std::conditional_t<C::D == 256, wide_memory<C>, backward_memory<C>>;
-
 template <class C, enum dtype T>
-static __device__ __forceinline__ void consume_any(any_memory<C> &sm,
-                                                   const struct backward_params<T> &params, int w)
+static __device__ __forceinline__ void consume(wide_memory<C> &sm,
+                                               const struct backward_params<T> &params, int w)
 {
-    if constexpr (C::D == 256)
-        w == 0 ? consume_sum<C, 0>(sm, params) : consume_sum<C, 1>(sm, params);
-    else
-        consume<C>(sm, params, w);
+    w == 0 ? consume_sum<C, 0>(sm, params) : consume_sum<C, 1>(sm, params);
 }
 
 #ifndef BESIDE_RUNG_6 /* 08_in_order.cu takes what stands above */
@@ -249,7 +242,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
             add_all<C>(sm, params, threadIdx.x / 32 - 1);
     } else {
         setmaxnreg_inc<240>();
-        consume_any<C>(sm, params, w - 1);
+        consume(sm, params, w - 1);
     }
 }
 

@@ -18,8 +18,10 @@
  * block's number is drawn when it begins: whom it waits for has begun.
  *
  * This is the one difference; the rest is that of rung 7 at d = 64, and of rungs 5 and 6 above. */
+#define BESIDE_RUNG_5
 #define BESIDE_RUNG_6
 #define BESIDE_RUNG_7
+#include "backward/05_overlap.cu"
 #include "backward/06_wide_heads.cu"
 #include "backward/07_narrow_heads.cu"
 
@@ -61,8 +63,13 @@ static __device__ __forceinline__ int turn_of(const struct backward_params<T> &p
  * of an idle warp counts for it.  This is how it is told what. */
 struct post { int *counter; uint64_t full, empty; };
 
+template <class C>
+using memory_of_rung =
+    std::conditional_t<C::D == 64, narrow_memory<C>,
+                       std::conditional_t<C::D == 256, wide_memory<C>, backward_memory<C>>>;
+
 template <class C> struct ordered_memory {
-    std::conditional_t<C::D == 64, narrow_memory<C>, any_memory<C>> rung;
+    memory_of_rung<C> rung;
     struct post post[C::D == 64 ? 1 : 2]; /* of each adder */
 };
 
@@ -207,7 +214,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
             if (threadIdx.x == 96) count_all(posts);
         } else {
             setmaxnreg_inc<240>();
-            consume_any<C>(sm, params, w - 1);
+            consume<C>(sm, params, w - 1);
         }
     }
 }

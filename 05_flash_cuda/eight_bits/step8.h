@@ -2,6 +2,7 @@
 #ifndef EIGHT_BITS_STEP8_H
 #define EIGHT_BITS_STEP8_H
 
+#include "hopper/first_block.h"
 #include "tiles8.h"
 
 /* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */

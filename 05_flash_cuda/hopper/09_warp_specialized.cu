@@ -10,7 +10,7 @@
  * d = 128, and 64 at d = 64 with 64 keys.  There four fit, and are needed: exponentials take as long
  * as products, and both units must always have work. */
 #include "launch.h"
-#include "pipeline.h"
+#include "producer.h"
 #include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {

@@ -10,6 +10,7 @@
  *
  * For that the two products of a turn stand together: Q K^T of block n, P V of n - 1. */
 #include "launch.h"
+#include "producer.h"
 #include "store.h"
 #include "turns.h"
 

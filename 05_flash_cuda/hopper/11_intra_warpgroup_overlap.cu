@@ -12,6 +12,7 @@
  * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
  * So there is a loop for blocks without masked keys, and one for the others. */
 #include "launch.h"
+#include "producer.h"
 #include "store.h"
 #include "turns.h"
 

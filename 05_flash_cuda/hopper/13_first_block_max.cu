@@ -10,6 +10,7 @@
  * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
  * both are computed as in rung 12.  The repair has fragments of Q, and at d = 128 they stay: registers
  * are free now, and no product Q K^T reads Q from shared memory. */
+#include "first_block.h"
 #include "launch.h"
 #include "q_fragments.h"
 #include "scheduler.h"

@@ -9,6 +9,7 @@
  * On several GPUs a tile ends by merging with the answer to the keys before (answer.h). */
 #include "answer.h"
 #include "few_keys.h"
+#include "first_block.h"
 #include "late_turns.h"
 #include "launch.h"
 #include "q_fragments.h"

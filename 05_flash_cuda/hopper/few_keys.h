@@ -98,7 +98,7 @@ attend_all_keys(struct qkv_stage<C> &x, uint64_t *v_full, uint32_t phase,
     wgmma_wait<0>();
     warpgroup_fence_operand(o);
     normalize(o, rows, params, row, (size_t)t.batch * params.heads_q + t.head);
-    named_barrier_sync(1 + w, 128); /* all warps have read Q */
+    /* o takes the place of Q: the wait says that all four warps' products have completed */
     store_through_tma<C, C::Br>(o, q_rows, params, first, t, 1 + w);
 }
 

@@ -5,6 +5,7 @@
 #ifndef HOPPER_GENERAL_STEP_H
 #define HOPPER_GENERAL_STEP_H
 
+#include "first_block.h"
 #include "key_blocks.h"
 #include "late_turns.h"
 #include "leaves.h"

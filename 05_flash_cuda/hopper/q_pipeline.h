@@ -3,7 +3,7 @@
 #ifndef HOPPER_Q_PIPELINE_H
 #define HOPPER_Q_PIPELINE_H
 
-#include "pipeline.h"
+#include "producer.h"
 
 template <class C> struct q_pipeline {
     alignas(1024) typename C::T q[C::Q_STAGES][C::Br * IN_PANELS<C::D>];

@@ -11,7 +11,6 @@
 #define HOPPER_SOFTMAX_H
 
 #include "gpu/ptx.h"
-#include "rows.h"
 
 /* Built with -DNO_SOFTMAX (`make profile 5` does, into a library of its own) a kernel is
  * the roof over itself, not attention: the same loads, products and turns, but the scores
@@ -23,6 +22,27 @@
 #define SOFTMAX 1
 #define MASKED (-INFINITY)
 #endif
+
+/* The state (m, l) of the two rows that a thread owns; o lies apart. */
+struct rows {
+    float m[2];  /* the maximum that weights refer to, not scaled; -INFINITY: no key yet */
+    float mc[2]; /* m c, and 0 for m = -INFINITY so that no inf - inf arises */
+    float l[2];  /* sum of the weights that this thread computed */
+};
+
+/* m = max(m, top) of both rows; alpha is the factor by which what was summed before must
+ * shrink.  Two empty states combine to an empty one with factor 1. */
+static __device__ __forceinline__ void update_maximum(struct rows &r, const float (&top)[2],
+                                                      float c, float (&alpha)[2])
+{
+    for (int i = 0; i < 2; i++) {
+        float m_new = fmaxf(r.m[i], top[i]);
+        alpha[i] = r.m[i] == m_new ? 1.0f : exp2_fast((r.m[i] - m_new) * c);
+        r.m[i] = m_new;
+        r.mc[i] = m_new == -INFINITY ? 0.0f : m_new * c;
+        r.l[i] *= alpha[i];
+    }
+}
 
 /* The empty state: m = -inf, l = 0, o = 0. */
 template <int N> static __device__ __forceinline__ void clear(struct rows &r, float (&o)[N])
@@ -62,12 +82,6 @@ static __device__ __forceinline__ bool has_grown(const struct rows &r,
 {
     bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
     return SOFTMAX && __any_sync(0xffffffffu, here);
-}
-
-/* Whether the weights of some row of the warp have outgrown its reference (rung 13). */
-static __device__ __forceinline__ bool any_has_outgrown(const struct rows &r)
-{
-    return __any_sync(0xffffffffu, SOFTMAX && has_outgrown(r));
 }
 
 /* s = 2^(s c - mc), summed into l. */

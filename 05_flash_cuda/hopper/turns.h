@@ -2,7 +2,7 @@
 #ifndef HOPPER_TURNS_H
 #define HOPPER_TURNS_H
 
-#include "pipeline.h"
+#include "producer.h"
 
 /* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
 static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }

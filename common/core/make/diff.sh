@@ -24,14 +24,14 @@ listed() {
     done
 }
 
-# headers FILE: those that it includes, and that these include.
+# headers FILE: those that it includes, and that these include; not what executes it on the CPU.
 headers() {
     awk -v name="$1" 'BEGIN {
         for (file[n = 1] = name; i++ < n;) {
             split(file[i] "|05_flash_cuda/|04_monoid_tiled_cpu/|common/core/", room, "|")
             sub(/[^\/]*$/, "", room[1])
             while ((getline line < file[i]) > 0) {
-                if (line !~ /^#include "/) continue
+                if (line !~ /^#include "/ || line ~ /_on_cpu/) continue
                 split(line, part, "\"")
                 for (r = 1; r <= 4; r++)
                     if ((getline < (path = room[r] part[2])) >= 0) break
