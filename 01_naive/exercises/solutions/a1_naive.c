@@ -32,7 +32,6 @@ static float dot(const float *a, const float *b, size_t n)
     for (size_t d = 0; d < n; d++) sum += a[d] * b[d];
     return sum;
     /* skeleton
-    // Your code.
     return 0 * a[0] * b[0] * (float)n;
     solution end */
 }
@@ -50,7 +49,6 @@ static struct report weights(const float *x, float *y, size_t n, float *l)
     if (*l == 0) r.what = NOTHING_LEFT;
     return r;
     /* skeleton
-    // Your code.
     *l = 1;
     return (struct report){FINE, x == y ? n : n + 1};
     solution end */
@@ -65,7 +63,6 @@ static struct report softmax(const float *x, float *y, size_t n)
     for (size_t j = 0; j < n; j++) y[j] /= l;
     return r;
     /* skeleton
-    // Your code.
     float l;
     return weights(x, y, n, &l);
     solution end */
@@ -90,7 +87,6 @@ static size_t attention(const struct head *h, float *s, struct report *reports)
     }
     return broken;
     /* skeleton
-    // Your code.
     s[0] = 0, reports[0].what = NOTHING_LEFT;
     return h->seqlen_q + 1;
     solution end */
@@ -102,7 +98,6 @@ static float largest(size_t n)
     /* solution begin */
     return (float)log(FLT_MAX / (double)n);
     /* skeleton
-    // Your code.
     return n ? 0 : 1;
     solution end */
 }

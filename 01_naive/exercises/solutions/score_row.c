@@ -29,7 +29,6 @@ static void score_row(const struct head *h, size_t i, float *s_i)
         s_i[j] = h->scale * dot + bias_of(h, i, j);
     }
     /* skeleton
-    // Your code.
     for (size_t j = 0; j < h->seqlen_k; j++) s_i[j] = 0;
     solution end */
 }

@@ -28,7 +28,6 @@ static float weighted_sum(const struct head *h, const float *w, float *o_i)
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] /= l;
     return l;
     /* skeleton
-    // Your code.
     return 1;
     solution end */
 }

@@ -27,7 +27,6 @@ static float safe_softmax(const float *x, float *y, size_t n)
     for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : y[j] / l;
     return m + logf(l);
     /* skeleton
-    // Your code.
     return x == y ? (float)n : 0;
     solution end */
 }
@@ -43,7 +42,6 @@ static void log_softmax(const float *x, float *y, size_t n)
     float log_l = l == 0 ? 0 : logf(l);
     for (size_t j = 0; j < n; j++) y[j] = (x[j] - m) - log_l;
     /* skeleton
-    // Your code.
     for (size_t j = 0; j < n; j++) y[j] = x[j] + 1;
     solution end */
 }
@@ -65,7 +63,6 @@ static void safe_attention(const struct head *h, float *s)
                 o_i[d] += s[j] * v_row(h, j)[d];
     }
     /* skeleton
-    // Your code.
     h->lse[0] = s[0] = 1;
     solution end */
 }

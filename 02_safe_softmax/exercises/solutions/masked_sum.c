@@ -25,9 +25,7 @@ static void weighted_sum(const struct head *h, size_t i, const float *p_i, float
         if (bias_of(h, i, j) == -INFINITY) continue;
         for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += p_i[j] * v_row(h, j)[d];
     }
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* The judge's call. */

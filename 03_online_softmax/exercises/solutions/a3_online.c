@@ -57,9 +57,7 @@ static void push(struct query *x, float s, const float *v)
     x->l = x->l * correction + w;
     for (size_t d = 0; d < head_dim_v; d++) x->o[d] = x->o[d] * correction + w * v[d];
     x->m = m_new;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* All keys, as they arrive.   q (n_q, head_dim) */

@@ -33,7 +33,6 @@ static struct state online_step(struct state s, float x, float z)
     s.m = m_new;
     return s;
     /* skeleton
-    // Your code.
     s.l = -1;
     return s;
     solution end */

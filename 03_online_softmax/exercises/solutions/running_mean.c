@@ -22,7 +22,6 @@ static float mean_step(float mu, float x, size_t k)
     /* solution begin */
     return mu + (x / (float)k - mu / (float)k);
     /* skeleton
-    // Your code.
     return mu;
     solution end */
 }

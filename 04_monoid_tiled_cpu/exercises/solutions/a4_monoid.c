@@ -30,9 +30,7 @@ static __device__ void combine(struct part *x, float *o_x, const struct part *y,
     x->l = x->l * old + y->l * part;
     for (size_t d = 0; d < n; d++) o_x[d] = o_x[d] * old + o_y[d] * part;
     x->m = m;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* Divides o (n) by l; returns lse. */
@@ -42,7 +40,6 @@ static __device__ float finish(const struct part *x, float *o, size_t n)
     for (size_t d = 0; d < n && x->l != 0; d++) o[d] /= x->l;
     return x->m + logf(x->l);
     /* skeleton
-    // Your code.
     return 0;
     solution end */
 }

@@ -38,7 +38,6 @@ static float combine(const struct head *h, const struct part *parts, size_t n_pa
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = l == 0 ? 0 : o_i[d] / l;
     return m + logf(l);
     /* skeleton
-    // Your code.
     return 0;
     solution end */
 }

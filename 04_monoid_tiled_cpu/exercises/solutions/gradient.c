@@ -53,7 +53,6 @@ static float score(const struct head *h, size_t i, size_t j)
     float bias = bias_of(h, i, j);
     return bias == -INFINITY ? -INFINITY : h->scale * dot(q_row(h, i), k_row(h, j), h->head_dim) + bias;
     /* skeleton
-    // Your code.
     return 0;
     solution end */
 }

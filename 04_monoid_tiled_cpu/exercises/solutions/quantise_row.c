@@ -24,7 +24,6 @@ static void quantise_row(const float *x, size_t n, float *codes, float *scale, f
     *bound = *scale / 2;
     for (size_t j = 0; j < n; j++) codes[j] = rintf(x[j] / *scale);
     /* skeleton
-    // Your code.
     for (size_t j = 0; j < n; j++) codes[j] = x[j];
     *scale = 1;
     *bound = 0;

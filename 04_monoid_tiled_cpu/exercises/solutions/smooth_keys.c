@@ -29,7 +29,6 @@ static void smooth_keys(const struct head *h, float *k_smooth, float *shift)
         for (size_t i = 0; i < h->seqlen_q; i++) shift[i] += h->scale * q_row(h, i)[d] * mean;
     }
     /* skeleton
-    // Your code.
     (void)h, (void)k_smooth, (void)shift;
     solution end */
 }

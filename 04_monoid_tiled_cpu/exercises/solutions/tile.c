@@ -57,7 +57,6 @@ static float tile_score(const struct head *h, size_t i, const struct tile *t, si
     for (size_t d = 0; d < h->head_dim; d++) dot += q_row(h, i)[d] * t->k[j][d];
     return h->scale * dot + bias;
     /* skeleton
-    // Your code.
     return 0;
     solution end */
 }

@@ -21,7 +21,6 @@ static size_t chunk_of(size_t ranks, size_t rank, size_t which)
     /* solution begin */
     return which ? 2 * ranks - 1 - rank : rank;
     /* skeleton
-    // Your code.
     return ranks - ranks + rank - rank + which;
     solution end */
 }

@@ -43,7 +43,6 @@ static __host__ __device__ size_t shared_floats(int d, int d_v)
     /* solution begin */
     return (size_t)(WARPS * d + Bc * (d + 1) + Bc * d_v);
     /* skeleton
-    // Your code.
     return (size_t)(d + d_v);
     solution end */
 }
@@ -53,9 +52,7 @@ static __device__ float warp_max(float x)
 {
     /* solution begin */
     for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, step));
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
     return x;
 }
 
@@ -64,9 +61,7 @@ static __device__ float warp_sum(float x)
 {
     /* solution begin */
     for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffff, x, step);
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
     return x;
 }
 
@@ -107,7 +102,6 @@ extern "C" __global__ void attention(struct arguments a)
     if (lane == 0) a.parts[2 * (i * a.splits + split)] = x.m, a.parts[2 * (i * a.splits + split) + 1] = x.l;
     for (int c = lane; c < a.d_v; c += 32) a.parts_o[(i * a.splits + split) * a.d_v + c] = o[c / 32];
     /* skeleton
-    // Your code.
     memory[0] = 0;
     solution end */
 }
@@ -128,7 +122,6 @@ extern "C" __global__ void merge(struct arguments a)
     a.lse[i] = finish(&x, o, (size_t)a.d_v);
     for (int c = 0; c < a.d_v; c++) a.o[i * a.d_v + c] = o[c];
     /* skeleton
-    // Your code.
     a.lse[i] = 0;
     solution end */
 }

@@ -24,7 +24,6 @@ static __device__ int keys_seen(const struct problem &p, int i)
     if (!p.causal) return seqlen_k;
     return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
     /* skeleton
-    // Your code.
     return p.causal ? 0 : (int)p.seqlen_k;
     solution end */
 }

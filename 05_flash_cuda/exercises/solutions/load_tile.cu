@@ -44,9 +44,7 @@ static __device__ void load_tile(struct tile &shared, global<const float> k, glo
     for (int e = threadIdx.x; e < n * head_dim_v; e += Br)
         shared.v[e / head_dim_v][e % head_dim_v] = v[e];
     __syncthreads(); /* the tile is complete */
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* Loads all tiles.  Each thread writes back what another thread has loaded. */

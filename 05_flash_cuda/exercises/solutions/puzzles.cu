@@ -25,7 +25,6 @@ PUZZLE(twice)
     /* solution begin */
     if (i < n) z[i] = 2 * x[i];
     /* skeleton
-    // Your code.
     if (i == 0) z[i] = 0;
     solution end */
 }
@@ -36,9 +35,7 @@ PUZZLE(add)
     /* solution begin */
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) z[i] = x[i] + y[i];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 3. z_i = x_i x_i, by two blocks of 32, whatever n is. */
@@ -46,9 +43,7 @@ PUZZLE(stride)
 {
     /* solution begin */
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) z[i] = x[i] * x[i];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 4. A row of y (m) is added to each row of x (n, m).  Blocks of 64, a thread for each element. */
@@ -57,9 +52,7 @@ PUZZLE(row_and_column)
     /* solution begin */
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n * m) z[i] = x[i] + y[i % m];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 5. z_i = x_i - (the first x of the block).  Blocks of 64, 1 float shared.  Each element is loaded once. */
@@ -72,9 +65,7 @@ PUZZLE(broadcast)
     if (threadIdx.x == 0) first[0] = mine;
     __syncthreads();
     if (i < n) z[i] = mine - first[0];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 6. z_i = x_(i-1) + x_i + x_(i+1), 0 outside.  Blocks of 64, 66 floats shared: only two elements a block are loaded
@@ -89,9 +80,7 @@ PUZZLE(stencil)
     if (t == 63) s[65] = i + 1 < n ? x[i + 1] : 0;
     __syncthreads();
     if (i < n) z[i] = s[t] + s[t + 1] + s[t + 2];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 7. z_b = the sum of block b's elements.  Blocks of 128, 128 floats shared, at most 8 barriers: a tree. */
@@ -106,9 +95,7 @@ PUZZLE(block_sum)
         if (t < half) s[t] += s[t + half];
     }
     if (t == 0) z[blockIdx.x] = s[0];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 8. The same for blocks of one warp, by shuffles: nothing is shared. */
@@ -119,9 +106,7 @@ PUZZLE(warp_sum)
     float sum = i < n ? x[i] : 0;
     for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
     if (threadIdx.x == 0) z[blockIdx.x] = sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 9. z_0 = the sum of all elements.  Blocks of 32; atomicAdd(&z[0], ...) once a block. */
@@ -132,9 +117,7 @@ PUZZLE(grid_sum)
     float sum = i < n ? x[i] : 0;
     for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
     if (threadIdx.x == 0) atomicAdd(&z[0], sum);
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 10. z_0 = the least i whose x_i is the maximum.  One warp. */
@@ -153,9 +136,7 @@ PUZZLE(where_is_the_maximum)
         if (other > best || (other == best && its < at)) best = other, at = its;
     }
     if (threadIdx.x == 0) z[0] = (float)at;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 11. z_i = x_0 + ... + x_i.  One block of 128, 128 floats shared, n <= 128.  At most 14 barriers. */
@@ -172,9 +153,7 @@ PUZZLE(scan)
         s[t] += before;
     }
     if (t < n) z[t] = s[t];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 12. The same for each warp's 32 elements, by shuffles.  Blocks of 32. */
@@ -188,9 +167,7 @@ PUZZLE(warp_scan)
         if (lane >= step) sum += before;
     }
     if (i < n) z[i] = sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 13. z_c = the sum of column c of x (n, m).  Blocks of 32.  Neighbouring threads load neighbouring elements. */
@@ -201,9 +178,7 @@ PUZZLE(column_sums)
     float sum = 0;
     for (int r = 0; r < n && c < m; r++) sum += x[r * m + c];
     if (c < m) z[c] = sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 14. z (m, n) = x (n, m) transposed.  A block of 256 for each tile of 32 x 32, (m + 31) / 32 tiles side by
@@ -218,9 +193,7 @@ PUZZLE(transpose)
     __syncthreads();
     for (int e = threadIdx.x; e < 1024; e += 256)
         if (c_0 + e / 32 < m && r_0 + e % 32 < n) z[(c_0 + e / 32) * n + r_0 + e % 32] = s[e % 32 * 32 + e / 32];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 15. The same without bank conflicts. */
@@ -234,9 +207,7 @@ PUZZLE(transpose_without_conflicts)
     __syncthreads();
     for (int e = threadIdx.x; e < 1024; e += 256)
         if (c_0 + e / 32 < m && r_0 + e % 32 < n) z[(c_0 + e / 32) * n + r_0 + e % 32] = s[e % 32 * 33 + e / 32];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 16. z_b = how many elements of x are b; they are 0 .. m - 1, m <= 32.  Blocks of 64, 32 floats shared; a block adds to z
@@ -251,9 +222,7 @@ PUZZLE(histogram)
     if (i < n) atomicAdd(&bins[(int)x[i]], 1.0f);
     __syncthreads();
     if (t < m) atomicAdd(&z[t], bins[t]);
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 17. z_0 = x . y.  One block of 256, 8 floats shared, one barrier: shuffles in the warps, then their sums. */
@@ -267,9 +236,7 @@ PUZZLE(dot)
     if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x == 0) z[0] = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 18. z = x y, all (n, n).  A block of 256 for each tile of 16 x 16 of z, (n + 15) / 16 of them side by side; 512 floats
@@ -289,9 +256,7 @@ PUZZLE(matrix_product)
         for (int k = 0; k < 16; k++) sum += a[i * 16 + k] * b[k * 16 + j];
     }
     if (r < n && c < n) z[r * n + c] = sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 19. A ring of two buffers: z_t = sum over the rows r of x (n, 64) of (r + 1) x[r][7 t % 64].  One block of 64, 128 floats
@@ -309,9 +274,7 @@ PUZZLE(two_buffers)
         sum += (float)(r + 1) * s[r % 2 * 64 + 7 * t % 64];
     }
     z[t] = sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* 20. Softmax of each row of x (n, m), m <= 64.  A warp for each row; each element is loaded once. */
@@ -326,9 +289,7 @@ PUZZLE(softmax)
     for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
     if (lane < m) z[row + lane] = a / sum;
     if (lane + 32 < m) z[row + lane + 32] = b / sum;
-    /* skeleton
-    // Your code.
-    solution end */
+    /* solution end */
 }
 
 /* The judge's call: n[0] says which; then n, m, blocks, threads, floats of shared memory. */

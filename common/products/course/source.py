@@ -3,8 +3,8 @@
     /* solution begin */
         what solves it
     /* skeleton
-        what stands there in the student's file; a line // words becomes a comment
-    solution end */
+        what stands there in the student's file, behind "Your code."; a line // words becomes a comment
+    solution end */                            or, where nothing else stands there:  /* solution end */
 
 The head comment holds lines "Hint: ...", "Time: ..." and "Point: cases a, b.", the families that hold
 what the exercise teaches.  Hints and the point are not in the student's file."""
@@ -15,7 +15,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-REGION = re.compile(r" */\* solution begin \*/\n(.*?) */\* skeleton\n(.*?) *solution end \*/\n", re.S)
+REGION = re.compile(r"( *)/\* solution begin \*/\n(.*?) *(?:/\* skeleton\n(.*?) *|/\* )solution end \*/\n", re.S)
 HEAD = re.compile(r"(exercise|assignment|puzzle) of stage (\d), (\d+) points?: (.*)\.")
 TEACHERS = re.compile(r"^ \* (Point: cases ([\w, ]+)\.|Hint: (.*(?:\n \*   +.*)*))\n", re.M)
 TIME = re.compile(r"^ \* Time: (.*)\.$", re.M)
@@ -46,10 +46,10 @@ class Exercise:
         self.name, self.stage, self.solved = source.stem, source.parents[2].name, source.parent.name == "solutions"
         self.file, self.cuda = source.parents[1] / source.name, source.suffix == ".cu"
         self.text = text = source.read_text(encoding="utf-8")
-        found, marks = HEAD.search(text.split("\n", 1)[0]), len(re.findall("solution begin|/\\* skeleton|solution end", text))
+        found, marks = HEAD.search(text.split("\n", 1)[0]), len(re.findall("solution begin|solution end", text))
         if not found or int(found[2]) != int(self.stage[:2]):
             fail(f"{source}: line 1 is not 'exercise of stage N, P points: ...'")
-        if self.solved and (not marks or marks != 3 * len(REGION.findall(text))):
+        if self.solved and (not marks or marks != 2 * len(REGION.findall(text))):
             fail(f"{source}: a region is not complete: /* solution begin */ ... /* skeleton ... solution end */")
         self.kind, self.number, self.points, self.title = found[1], int(found[2]), int(found[3]), found[4]
         self.time = found[1] if (found := TIME.search(text)) else ""
@@ -61,12 +61,14 @@ class Exercise:
     def skeleton(self):
         """Without solutions, hints and point; a line // words becomes a comment."""
         def handed_out(region):
-            return re.sub(r"^(\s*)// (.*)$", r"\1/* \2 */", region[2], flags=re.M)
+            text = region[3] or ""
+            first = "" if "// Your code" in text else f"{region[1]}// Your code.\n"
+            return re.sub(r"^(\s*)// (.*)$", r"\1/* \2 */", first + text, flags=re.M)
         return TEACHERS.sub("", REGION.sub(handed_out, self.text))
 
     def solution(self):
         """Without the marks of its regions."""
-        return REGION.sub(lambda region: region[1], self.text)
+        return REGION.sub(lambda region: region[2], self.text)
 
     def start(self):
         """The student's file, written if there is none."""
