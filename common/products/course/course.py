@@ -36,11 +36,10 @@ NEVER = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv") 
 # What students do not get; of tests/ they need the sentence of `make map`.
 HIDDEN = {".ci", ".github", *(f"notes/{x}.md" for x in (
     "exam", "instructor", "checkpoints", "grading", "planted_bugs", "contributing", "coverage")),
-    "common/products/book/slides.py", *(f"common/products/course/{x}" for x in ("course.py", "adapters", "pages"))}
+    *(f"common/products/course/{x}" for x in ("course.py", "adapters", "pages"))}
 # Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
-HIDDEN_VERBS = ["course", "grade", "slides", "book", "book-test", "tables",
-                "tables-check", "test", "test-long", "sanitize", "machines", "fuzz", "differential", "gallery",
-                "eight_bits"]
+HIDDEN_VERBS = ["course", "grade", "book", "book-test", "tables", "tables-check", "test", "test-long", "sanitize",
+                "machines", "fuzz", "differential", "gallery", "eight_bits"]
 VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: [r"diff RUNG=\w+", "cuda", "profile 5"]}
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -88,14 +87,6 @@ def write_exercise(repository, exercise):
     write_text(folder / exercise.file.name, exercise.skeleton())
 
 
-def later_words(upto):
-    """What the handout says about the stages that are still to come."""
-    if upto == 5:
-        return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
-    stages = "Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come"
-    return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
-
-
 def write_students(tree, stages, assistants):
     """Returns the rows of the table of exercises."""
     verbs = HIDDEN_VERBS + [verb for first, some in VERBS_FROM.items() if len(stages) < first for verb in some]
@@ -108,8 +99,7 @@ def write_students(tree, stages, assistants):
         write_exercise(tree, exercise)
     rows = [f"| `{x.stage}/exercises/{x.file.name}` | {x.points} | {x.time} | {x.title} |" for x in found]
     write_text(tree / "COURSE.md", (PAGES / "COURSE.md").read_text(encoding="utf-8").format(
-        rows="\n".join(rows), later=later_words(len(stages)),
-        allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip()))
+        rows="\n".join(rows), allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip()))
     write_text(tree / ".gitignore", "build/\n")
     for source, name in ((PAGES / f"AGENTS.{assistants}.md", "AGENTS.md"), (ADAPTERS / "Containerfile", "Containerfile"),
                          (ADAPTERS / "classroom.yml", ".github/workflows/check.yml")):

@@ -31,10 +31,8 @@ def late_hours(path, students):
         name, _, text = (x.strip() for x in line.rpartition(","))
         if not line.strip() or (i == 1 and text == "hours"):
             continue
-        if not re.fullmatch(r"\d{1,6}(\.\d*)?", text):
-            fail(f"LATE: '{path}', line {i}: '{line}' is not 'student,hours'")
-        if name not in students:
-            fail(f"LATE: '{path}', line {i}: nobody is called '{name}'")
+        if name not in students or not re.fullmatch(r"\d{1,6}(\.\d*)?", text):
+            fail(f"LATE: '{path}', line {i}: '{line}' is not 'student,hours' of somebody who handed in")
         hours[name] = float(text)
     return hours
 
@@ -66,15 +64,6 @@ def feedback(head, marks, found):
     return "\n".join(lines)
 
 
-def gradescope(head, marks, found):
-    """One student in Gradescope's form.  The score is the total, not the sum of the tests'."""
-    return {"score": total_of(marks), "output": head, "visibility": "visible", "stdout_visibility": "hidden", "tests": [
-                {"name": f"{x.stage}/{x.name}: {x.title}", "number": f"{x.number}.{i}", "score": marks[x.name]["marks"],
-                 "max_score": x.points, "status": "passed" if marks[x.name]["marks"] == x.points else "failed",
-                 "output": "\n".join([marks[x.name]["why"], *marks[x.name]["details"]]),
-                 "visibility": "visible"} for i, x in enumerate(found, 1)]}
-
-
 def cell(text):
     """A spreadsheet would compute what begins with =; and where ; divides cells, what follows one, unless quoted."""
     return ("'" if text[:1] in ("=", "+", "-", "@") else "") + text
@@ -98,8 +87,8 @@ def gradebook(out, students, points):
 
 
 def write_class(out, table, found, course, hours, week, **more):
-    """Writes grades.json, gradebooks (of the term, and of these exercises: week_WEEK) and for each student
-    feedback and Gradescope's file.  Exercises that were graded into OUT before stay."""
+    """Writes grades.json, gradebooks (of the term, and of these exercises: week_WEEK) and feedback for each
+    student.  Exercises that were graded into OUT before stay."""
     path = out / "grades.json"
     grades = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"exercises": {}, "students": {}}
     points = {x.name: x.points for x in found}
@@ -110,7 +99,6 @@ def write_class(out, table, found, course, hours, week, **more):
         one["exercises"] |= marks
         one["marks"] = total_of(one["exercises"])
         write_text(out / "feedback" / f"{student}.txt", feedback(f"{student}: {head}", marks, found))
-        write_json(out / "gradescope" / student / "results.json", gradescope(head, marks, found))
     for one in grades["students"].values():  # who is known from another week, and has handed in nothing now
         for x in found:
             one["exercises"].setdefault(x.name, {"marks": 0, "points": x.points, "why": "not handed in", "details": [],
