@@ -39,7 +39,6 @@
 #   make exercise        list the exercises
 #   make check           judge all your answers
 #   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)
-#   make slides          a deck for each session (build/slides)
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #
 #   make help            this text

@@ -132,18 +132,13 @@ def test_pages_are_quiet_and_no_wider_than_the_window(browser, site):
         assert not browser.faults(), path
 
 
-def test_search_loads_when_it_is_used_and_finds_numbers(browser, site):
-    browser.open((site / "01_naive/index.html").as_uri())
-    assert not browser.run("return !!document.querySelector('script[src*=search_text]')")
-    browser.type("/")
-    browser.type(*"88.72")
-    assert browser.until("return document.querySelectorAll('#fig-found mark').length > 2")
-    assert browser.text("#fig-found mark") == "88.72"
-    browser.fill(".fig-search input", "associative unit monoid")
-    links = browser.run("return [...document.querySelectorAll('#fig-found a')].map(a => a.href)")
-    assert any("/notes/monoid.html#" in link for link in links), links
-    browser.fill(".fig-search input", "no such-words")
-    assert browser.text("#fig-found") == "Nothing found."
+def test_search_works_from_a_file_and_finds_numbers(browser, site):
+    for words, page in ("88.72", "softmax_and_overflow.html"), ("associative unit", "monoid.html"):
+        browser.open((site / "01_naive/index.html").as_uri())
+        assert browser.until("return document.querySelector('iframe')")  # the theme is at work
+        browser.type("/", *words)
+        assert browser.until("return [...document.querySelectorAll('.md-search-result__link')].some("
+                             "a => a.href.includes(arguments[0]))", page), words
 
 
 def test_formulas_keep_their_signs(browser, site):
@@ -441,49 +436,6 @@ def test_the_sentence_is_attended_to_as_numpy_does(show, factor, stage):
         weights = np.exp(scores[66].astype(float) - scores[66].max())
         best = sorted(weights / weights.sum(), reverse=True)[:3]
         assert re.findall(r" (\d\.\d{3})[,.]", browser.cell("said")) == [f"{x:.3f}" for x in best]
-
-
-# --- The plane, length, schedule, record, mbarrier ---
-
-@pytest.mark.parametrize("leaves", ["1:2:0,3:-1:1,2:0.5:0.5,-inf:9:9,5:1:1", "-inf:1:1,-inf:2:2", "700:1:0,-700:0:1,699:0:1"])
-@pytest.mark.parametrize("cut", [0, 1])
-def test_in_the_plane_a_cut_row_has_the_same_answer(show, leaves, cut):
-    rows = np.array([[float(x) for x in leaf.split(":")] for leaf in leaves.split(",")])
-    said = show("plane", leaves=leaves, cut=cut, step=99).cell("plane")
-    found = re.search(r"o / l \((.*), (.*)\)$", said)
-    if np.isinf(rows[:, 0]).all():
-        assert not found and "m -inf, l 0" in said
-        return
-    p = np.exp(rows[:, 0] - rows[:, 0].max())
-    assert [float(found[1]), float(found[2])] == pytest.approx(p @ rows[:, 1:] / p.sum(), abs=1e-6)
-
-
-def test_the_race_runs_at_the_speeds_of_the_csv(show):
-    lines = lines_of(ROOT / "notes/results/cpu.csv")
-    browser = show("length", n=8192)
-    for number, name in (1, "naive"), (3, "online"), (4, "microkernel"):
-        line = next(line for line in lines if (line["variant"], line["op"], line["seqlen_k"], line["head_dim"],
-                    line["causal"]) == (name, "attention", "8192", "64", "0"))
-        said = browser.cell(f"time-{number}")
-        value, unit = re.search(r"([\d.]+) (ms|s)$", said).groups()
-        assert float(value) / (1000 if unit == "ms" else 1) == pytest.approx(float(line["median_s"]), rel=0.01), said
-    assert browser.cell("length").endswith("S takes 256 MiB")
-    assert "do not fit" in show("length", n=2 ** 20).cell("time-1")
-
-
-SERIAL = ".".join(f"{who}{what}" for who in "ab" for _ in range(3) for what in "qsv")
-
-
-@pytest.mark.parametrize("figure, state, cell, words", [
-    ("record", {"x": "0,62,63,124,126"}, "record", "2 of 5 blocks"), ("record", {"x": "0,62,1"}, "record", "0 of 3 blocks"),
-    ("schedule", {"order": SERIAL}, "schedule", "42 units of time; ping-pong takes 26."),
-    ("schedule", {"order": "aq.bq.as.aq.bs.bq.av.as.bv.bs.aq.bq.av.as.bv.bs.av.bv"}, "schedule", "24 units"),
-    ("schedule", {"order": "as.aq.av"}, "schedule", "1 of 18"),  # no softmax without scores
-    ("mbarrier", {"kind": "full", "acts": "eb"}, "phase bit", "0"), ("mbarrier", {"kind": "full", "acts": "ebb"}, "phase bit", "1"),
-    ("mbarrier", {"kind": "empty", "acts": "aa"}, "wait for parity 0", "lets"),
-    ("mbarrier", {"kind": "empty", "acts": "a"}, "wait for parity 0", "waits")])
-def test_small_figures_say_what_follows_from_their_state(show, figure, state, cell, words):
-    assert show(figure, **state).cell(cell).startswith(words)
 
 
 # --- Pictures for the repository's own pages ---

@@ -9,7 +9,7 @@
 #
 # The judge compiles submissions itself, links them with build/child.o and build/libharness.a and runs
 # them in build/jail; it measures their speed beside that of build/ceiling.
-.PHONY: exercises-built check hint grade course slides
+.PHONY: exercises-built check hint grade course
 COURSE_CC = $(CC) -std=c11 -D_GNU_SOURCE $(FAST)
 GRADER := $(BUILD)/jail $(BUILD)/ceiling $(BUILD)/child.o $(BUILD)/libharness.a
 exercises-built: $(GRADER)
@@ -49,10 +49,6 @@ hint- $(STAGES:%=hint-%): hint-%:
 
 grade: $(GRADER)
 	$(Q)$(PYTHON) common/products/course/grade.py $(CLASS)
-
-# A deck of plain Markdown for each session, from the lessons.
-slides:
-	$(Q)$(PYTHON) common/products/book/slides.py $(BUILD)/slides
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses).

@@ -45,7 +45,7 @@ $(call need,test test-long tests-built sanitize fuzz machines,compiler git crite
 $(call need,gallery,compiler git patch criterion pandas)
 $(call need,exercise,$(if $(GIVEN)$(EX),compiler numpy,python3))
 $(call need,grade check,compiler numpy)
-$(call need,course hint slides,python3)
+$(call need,course hint,python3)
 $(call need,book,python3 venv wasm git)
 $(call need,book-test book-pictures,compiler git python3 venv wasm browser pytest)
 $(call need,mpi,compiler git patch mpi pytest)

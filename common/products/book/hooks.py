@@ -9,6 +9,7 @@ MINUS = re.compile(r"<mo>&#x02212;</mo>")
 OPERAND = re.compile(r"</m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|text)>$"
                      r"|&#x000(?:29|5D|7D);</mo>$")  # or a closing bracket
 NAMES = "<m(?:i|o)>(?:ln|log|exp|tanh)</m(?:i|o)>"
+UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
 SPACE = '<mspace width="0.17em"></mspace>'
 
 
@@ -29,10 +30,17 @@ def corrected(drawn):
                   rf"\1{SPACE}", out)
 
 
-def on_page_content(content, **_):
+def on_page_content(content, page, **_):
+    if "template" in page.meta:  # a source page
+        return UNCOLOURED.sub(r"\1", content)
+
     def formula(match):
         display = "block" if match[2] == "[" else "inline"
         drawn = corrected(convert(html.unescape(match[3]).strip(), display=display))
         return f'<div class="formula">{drawn}</div>' if display == "block" else drawn
     whole = re.sub(r"(?<=\d) \((\d+) %", r"&nbsp;(\1&nbsp;%", content)  # 0.355 (24 %)
     return FORMULA.sub(formula, whole)
+
+
+def on_post_page(output, **_):
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')  # which the theme forgets

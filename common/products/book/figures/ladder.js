@@ -50,8 +50,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   const all = timeline_rows(TIMELINE_CSV).filter(row => number(row.variant))
     .sort((a, b) => number(a.variant) - number(b.variant));
   const {state, save} = figure_state(root,
-    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "8000", to: "16000",
-     row: "0", bar: "0"}, restore);
+    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "8000", to: "16000"}, restore);
   const rungs = [...new Map(all.map(row => [row.variant, `${number(row.variant)} ${row.variant}`]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
@@ -75,40 +74,18 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     const width = state.to - state.from;
     view(Number(state.from) + part * width, Number(state.to) + part * width);
   };
-  /* Says what a row does in a bar, and remembers it as the chosen one. */
-  function say(row, bar) {
-    state.row = String(row);
-    state.bar = String(bar);
-    save();
-    const {variant, role, bars} = shown[row], {what, begin, end} = bars[bar];
-    said.textContent = `${variant}, ${role}: ${ACTIVITIES[what][0]}, ${end - begin} cycles, ` +
-      `from ${begin} to ${end}`;
-    for (const old of root.querySelectorAll(".fig-chosen")) old.classList.remove("fig-chosen");
-    const chosen = root.querySelector(`[data-bar="${row}-${bar}"]`);
-    if (chosen) chosen.classList.add("fig-chosen");
-  }
-  function walk(rows, bars) {
-    const row = Math.max(0, Math.min(shown.length - 1, Number(state.row) + rows));
-    const list = shown[row].bars, now = shown[state.row].bars[state.bar];
-    let bar = rows && now ? list.findIndex(other => other.end > now.begin)
-      : Math.min(list.length - 1, Number(state.bar) + bars);
-    bar = Math.max(0, bar);
-    if (list[bar].end > state.to || list[bar].begin < state.from) {
-      const width = state.to - state.from;
-      view(list[bar].begin - width / 4, list[bar].begin + 3 * width / 4);
-    }
-    say(row, bar);
-  }
-  function bars_of(row, number, width) {
+  const say = ({variant, role}, {what, begin, end}) => {
+    said.textContent = `${variant}, ${role}: ${ACTIVITIES[what][0]}, ${end - begin} cycles, from ${begin} to ${end}`;
+  };
+  function bars_of(row, width) {
     const from = Number(state.from), scale = width / (state.to - from);
     const picture = element("svg", {viewBox: `0 0 ${width} 18`, width, height: 18,
       class: "fig-lane", role: "img", "aria-label": `${row.role}: bars of the table below`});
-    row.bars.forEach((bar, i) => {
+    row.bars.forEach(bar => {
       if (bar.end <= from || bar.begin >= state.to) return;
       const x = Math.max(0, (bar.begin - from) * scale), end = Math.min(width, (bar.end - from) * scale);
       picture.append(element("rect", {x, y: 1, width: Math.max(0.4, end - x), height: 16,
-        fill: ACTIVITIES[bar.what][1], "data-bar": `${number}-${i}`,
-        pointerenter: () => say(number, i), pointerdown: () => say(number, i)}));
+        fill: ACTIVITIES[bar.what][1], pointerenter: () => say(row, bar), pointerdown: () => say(row, bar)}));
     });
     return picture;
   }
@@ -138,15 +115,13 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
         " ", ACTIVITIES[what][0]),
         ...rows.map(row => cell(`${row.role}-${what}`,
           percent(all_at_once([row], what, from, to), to - from))))));
-    const first = shown.length;
     shown.push(...rows);
     const shares = consumers.map(row => all_at_once([row], "s", from, to) / (to - from));
     const chance = 100 * shares.reduce((a, b) => a * b, 1);
     const convoy = 100 * all_at_once(consumers, "s", from, to) / (to - from);
     return element("section", {class: "fig-stage"},
       element("p", {class: "fig-title"}, rungs.find(([key]) => key === rung)[1]),
-      ...rows.flatMap((row, i) => [element("div", {class: "fig-role"}, row.role),
-        bars_of(row, first + i, width)]), axis(width),
+      ...rows.flatMap(row => [element("div", {class: "fig-role"}, row.role), bars_of(row, width)]), axis(width),
       ...(consumers.length < 2 ? [] : [element("p", {}, "All consumers take exponentials at once: ",
         element("b", {"data-cell": `${place}-convoy`}, `${convoy.toFixed(1)} %`),
         " of the time shown. If they were independent it would be ",
@@ -196,26 +171,8 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
       button("all", "the whole recording (Home)", () => view(0, Infinity)), range),
     said, panels, source);
   keys(root, {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
-    ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
-    ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)});
-  /* The wheel zooms where the figure has the focus, a drag of a row moves the time. */
-  let held = null;
-  panels.addEventListener("wheel", event => {
-    if (!root.contains(document.activeElement)) return;
-    event.preventDefault();
-    zoom(event.deltaY < 0 ? 0.8 : 1.25);
-  }, {passive: false});
-  panels.addEventListener("pointerdown", event => {
-    if (event.target.closest(".fig-lane")) held = {x: event.clientX, from: Number(state.from)};
-  });
-  window.addEventListener("pointerup", () => { held = null; });
-  window.addEventListener("pointermove", event => {
-    if (!held) return;
-    const width = state.to - state.from;
-    const from = held.from - (event.clientX - held.x) / panels.clientWidth * width;
-    view(from, from + width);
-  });
+    ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25)});
   window.addEventListener("resize", draw);
-  said.textContent = "Point at a bar, or walk with the comma, full stop and arrow keys.";
+  said.textContent = "Point at a bar.";
   restore();
 };

@@ -182,6 +182,5 @@ FIGURES["tiles"] = function (root, wasm) {
   }
   root.append(element("div", {class: "fig-bar"}, ...controls, labelled("causal", causal)),
               wrong.line, steps.bar, place, spoken);
-  if (MEASURED) root.append(element("p", {class: "fig-measured"}, MEASURED));
   restore();
 };
