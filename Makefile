@@ -53,14 +53,12 @@ BUILD := build
 RESULTS ?= $(BUILD)/results
 HEAD_DIMS ?= 64 128
 
-# --- The verbs that a stage's number may follow.  request.mk turns `make stage 3` into
-#     the target stage-03_online_softmax, which needs the program build/03_online_softmax. ---
+# --- The verbs that a stage's number may follow.  `make stage 3` is the target
+#     stage-03_online_softmax, which needs the program build/03_online_softmax. ---
 NUMBERED := stage diff trace bench profile exercise hint
 
-# What must hold before anything is done.  Where it does not, REFUSED is set, one line has
-# been printed, and make ends with status 2.
+# request.mk ends make with status 2 where the request cannot be meant, or done here.
 include common/core/make/compilers.mk common/core/make/request.mk
-ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
@@ -77,6 +75,6 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 clean:
+	@[ $(BUILD) = build ] || [ ! -e $(BUILD) ] || [ -f $(BUILD)/config ] || \
+	    { echo "BUILD: '$(BUILD)' is no folder that make built in" >&2; exit 2; }
 	rm -rf $(BUILD)
-
-endif

@@ -21,6 +21,15 @@ static const struct variant *const variants[] = {
     NULL,
 };
 #undef RUNG
+#undef BESIDE
+#undef GRADIENT
+
+#define RUNG(name, type, ...) {#type, "", __VA_ARGS__},
+#define BESIDE(name) {"", "", "", "", ""},
+#define GRADIENT(name, over, expected, because) {"", over, expected, because, ""},
+static const struct rung rungs[] = {
+#include "rungs.h"
+};
 
 /* The state of rung 1 after each tile, recorded by the kernel itself (trace_tile.h).  The scores come
  * out as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several
@@ -74,6 +83,7 @@ static const struct stage flash_cuda = {
     .name = "05_flash_cuda",
     .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
     .variants = variants,
+    .rungs = rungs,
     .after_trace = trace_row,
     .strategies = gpu_strategies,
     .kind_of_rank = &gpus_as_ranks,

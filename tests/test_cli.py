@@ -32,6 +32,8 @@ def test_list_is_one_line_a_variant(number):
     assert variants
     for line in variants:
         assert re.match("[a-z]", line) and re.search("f32|f16|e4m3|int8", line) and "..." not in line
+    stage(number, "list", "--csv", "list.csv")
+    assert [row["variant"] for row in lines_of("list.csv")] == [line.split()[0] for line in variants]
 
 
 def test_f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for():

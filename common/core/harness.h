@@ -122,6 +122,9 @@ size_t variant_scratch(const struct variant *v, const struct problem *p);
 /* Computes p, whose arrays v can reach. */
 void variant_call(const struct variant *v, const struct problem *p, const struct arrays *a);
 
+/* What a rung of a ladder was expected to gain over others, for `list --csv`. */
+struct rung { const char *dtype, *over, *expected, *because, *look_at; };
+
 struct options; /* a command line (program/options.h) */
 
 /* A way to share one attention problem between several ranks (common/core/ranks). */
@@ -146,6 +149,7 @@ struct stage {
     /* Ends with NULL.  The plain one first; of several that do a problem equally well, `run`
      * takes the last (program/run.h). */
     const struct variant *const *variants;
+    const struct rung *rungs;              /* of each variant, or NULL */
     /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
      * attention, on a query with these scores. */
     int traces_attention;

@@ -4,12 +4,11 @@
 #                                backward/NUMBER: the same for the ladder of the gradient
 # diff.sh rung NAME              the same of a rung of stage 4: fold, chunk, correct_once, ...
 #
-# First the functions that stayed, changed, came and went, and the headers that come with a rung of
-# stage 5, then the lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage
-# 5, in the order of their numbers.  What is inside a rung and can be left out alone is a *step*, a
-# patch to the rung from the rung without it.  The small changes of the last rung of attention are
-# *asides*, patches of the rung before it.  NUMBER may name one of both, or
-# one of the *mistakes* that are exercises.
+# The headers that come with a rung, the lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage 5, in the
+# order of their numbers.  What is inside a rung and can be left out alone is a *step*, a patch to
+# the rung from the rung without it.  The small changes of the last rung of attention are *asides*,
+# patches of the rung before it.  NAME may be one of both, or one of the *mistakes* that are
+# exercises.
 # Status 2: the files are not there, and one line says so.
 refuse() {
     printf '%s\n' "$1" >&2
@@ -65,26 +64,21 @@ if [ "$1" = rung ]; then
     done
     [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the patches $(
         ls "$asides" 05_flash_cuda/*/steps | sed -n 's/\.patch//p' | paste -sd' ' -); stage 4 has the rungs$road"
-    first="$new is the first rung: read it"
 else
-    stage=$1 file=$2
+    new=$1/$2 file=$2 stage=$1
     shift 2
-    before=
-    for s in "$@"; do
-        [ "$s" = "$stage" ] && break
-        before=$s
+    for s; do
+        [ "$s" != "$stage" ] || break
+        old=$s/$file
     done
-    new=$stage/$file
-    [ "$new" != 05_flash_cuda/stage.c ] || new=05_flash_cuda/portable/01_tiled.cu
-    [ -z "$before" ] || old=$before/$file
     # The algorithm of stage 5 is its first rung, which descends from the tile of stage 4.
-    [ "$stage/$file" != 05_flash_cuda/stage.c ] || old=04_monoid_tiled_cpu/rungs/tile.h
-    first="$stage is the first stage: read $new"
+    [ "$new" != 05_flash_cuda/stage.c ] ||
+        old=04_monoid_tiled_cpu/rungs/tile.h new=05_flash_cuda/portable/01_tiled.cu
 fi
 for f in $old $new; do
     [ -f "$f" ] || refuse "make diff: no file $f; FILE=name names one that both stages have"
 done
-[ -n "$old" ] || { echo "$first"; exit 0; }
+[ -n "$old" ] || { echo "$new is the first: read it"; exit 0; }
 if [ "${new%_tuned.cu}" != "$new" ]; then
     echo "$new is $old with these asides, each a diff: make diff RUNG=name"
     listed "$asides"/*
@@ -95,38 +89,6 @@ if [ -n "$steps" ]; then
     echo "Steps inside $new, each a diff: make diff RUNG=name"
     listed $steps # no name has a space
 fi
-
-# A function begins with its name at the left edge and ends with a brace there.
-awk -v old="$old" -v new="$new" '
-function put(what, names,    word, count, i, line) {
-    count = split(names, word, " ")
-    for (i = 1; i <= count; i++) {
-        if (length(line " " word[i]) > 80) { printf "  %-8s%s\n", what, line; what = line = "" }
-        line = line " " word[i]
-    }
-    if (line) printf "  %-8s%s\n", what, line
-}
-/__launch_bounds__/ { # the name may stand on the next line
-    sub(/__launch_bounds__\([^)]*\) *(\/\*.*\*\/)?/, "")
-    if (!/\(/ && (getline rest) > 0) $0 = $0 rest
-}
-/^[a-z_].*\(/ && !/;$/ {
-    name = $0
-    sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
-    if (FILENAME == new) order[++n] = name; else was[++k] = name
-}
-name { body[FILENAME, name] = body[FILENAME, name] "\n" $0 }
-/^}/ || /^[a-z_].*}$/ { name = "" }
-END {
-    for (i = 1; i <= n; i++) {
-        f = order[i]
-        if (!((old, f) in body)) came = came " " f
-        else if (body[old, f] == body[new, f]) same = same " " f
-        else changed = changed " " f
-    }
-    for (i = 1; i <= k; i++) if (!((new, was[i]) in body)) gone = gone " " was[i]
-    put("same", same); put("changed", changed); put("new", came); put("gone", gone)
-}' "$old" "$new"
 
 case $new in 05_flash_cuda/*/* | */rungs/*)
     came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do

@@ -36,14 +36,13 @@ CLASS = --submissions $(call quoted,$(SUBMISSIONS)) --out $(call quoted,$(OUT)) 
 
 # Alone, `make exercise` lists; EX=name picks one.  `make check` is what a student runs before handing in.
 run_exercises = $(Q)$(PYTHON) common/products/course/exercises.py run $(1) --ex $(call quoted,$(EX)) $(TOOLS)
-exercise: $(if $(GIVEN)$(EX),$(GRADER))
+exercise: $(WANTED:%=exercise-%) $(if $(GIVEN)$(EX),$(GRADER))
 	$(if $(GIVEN),@:,$(if $(EX),$(run_exercises),$(Q)$(PYTHON) common/products/course/exercises.py list))
 
 check $(STAGES:%=exercise-%): $(GRADER)
 	$(call run_exercises,$(filter $(@:exercise-%=%),$(STAGES)))
 
-hint: $(if $(GIVEN),,hint-)
-	@:
+hint: $(if $(GIVEN),$(WANTED:%=hint-%),hint-)
 hint- $(STAGES:%=hint-%): hint-%:
 	$(Q)$(PYTHON) common/products/course/exercises.py hint $* --ex $(call quoted,$(EX)) --build $(BUILD)
 

@@ -1,22 +1,24 @@
 # request.mk: what was asked for, and what it needs.  A request that cannot be meant, or cannot be
-# done here, is REFUSED with one line before anything is built.
+# done here, is refused with a line before anything is built.
 #
-#   make stage 3 4     VERB is stage, GIVEN is 3 4
+#   make stage 3 4     VERB is stage, GIVEN is 3 4, WANTED is their directories
 #
-# Make reads that line as three goals.  The number 3 is a phony target that depends on stage-3,
-# and stage-3 on stage-03_online_softmax, for which stages.mk has a recipe.
+# Make reads that line as three goals.  The verb does the work, a number nothing.
 NUMBERS := $(foreach s,$(STAGES),$(patsubst 0%,%,$(firstword $(subst _, ,$(s)))))
 VERB := $(firstword $(MAKECMDGOALS))
 GIVEN := $(filter-out $(VERB),$(MAKECMDGOALS))
+WANTED := $(foreach n,$(GIVEN),$(filter 0$(n)_%,$(STAGES)))
+.PHONY: $(NUMBERS)
+$(NUMBERS):
+	@:
 
 # $(call quoted,text): one word for the shell, whatever the text holds.
 quoted = '$(subst ','\'',$(1))'
 # What a user gives as a path, a name or a list may hold a dollar sign: it is none of make's.
 $(foreach v,SUBMISSIONS STUDENT OUT EX BUG RUNG FILE ROW HEAD PROBLEMS SEED SECONDS,\
     $(if $(filter command%,$(origin $(v))),$(eval override $(v) := $$(value $(v)))))
-# $(call refuse,text): the first text counts.
-refuse = $(if $(REFUSAL),,$(eval REFUSAL := $$(1)))
-REFUSAL :=
+# $(call refuse,text): make ends with status 2.
+refuse = $(shell printf '%s\n' $(call quoted,$(1)) >&2)$(error nothing was made)
 ifneq ($(filter $(NUMBERED),$(VERB)),)
 UNKNOWN := $(firstword $(filter-out $(NUMBERS),$(GIVEN)))
 $(if $(UNKNOWN),$(call refuse,no stage '$(UNKNOWN)'; valid stages: $(NUMBERS)))
@@ -29,6 +31,8 @@ $(if $(GIVEN),,$(if $(filter trace profile $(if $(RUNG),,diff),$(VERB)),\
 ifdef CUDA
 $(if $(NVCC),,$(call refuse,make cuda needs nvcc; it is not on the PATH nor in /usr/local/cuda/bin))
 endif
+$(foreach v,BUILD RESULTS,$(if $(word 2,$($(v))),\
+    $(call refuse,$(v): '$($(v))' holds a space$(comma) which make cannot have in a path)))
 
 # What each goal needs from the machine, as require.sh knows it; unless listed here, a compiler.  A
 # tool that only some part needs is no need: that part is skipped, with a line.
@@ -57,23 +61,9 @@ FILE ?= stage.c
 OUT ?= $(BUILD)/grades
 GOALS := $(filter-out $(NUMBERS),$(or $(MAKECMDGOALS),all))
 NEEDS := $(foreach g,$(GOALS),$(if $(filter undefined,$(origin needs_$(g))),compiler,$(needs_$(g))))
-# `make -n` installs nothing and makes no folder.
-DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
-settings = $(foreach v,BUILD RESULTS BUG CC CXX NO_INSTALL DRY_RUN,\
-               $(v)=$(call quoted,$($(v))))
-REFUSED := $(shell $(if $(REFUSAL),printf '%s\n' $(call quoted,$(REFUSAL)) >&2; false,\
-    $(settings) sh common/core/make/preflight.sh "$(NEEDS)" $(call quoted,$(VERB))) >&2 || echo refused)
-
-# How make ends with status 2 and no words of its own.  Make first brings its makefiles up to date,
-# and is silent about an optional one that cannot be made.  Its rule fails, and every goal depends
-# on it; goals with characters of make's syntax come after one that fails, and have an empty rule.
-ifneq ($(REFUSED),)
-MAKEFLAGS += --no-keep-going
-PLAIN := $(shell printf '%s\n' $(foreach g,$(or $(MAKECMDGOALS),all),$(call quoted,$(g))) | \
-             grep -x '[[:alnum:]_./-]*')
--include .refused-makefile
-.refused-% .refuses-%: ; @exit 2
-.PHONY: $(PLAIN)
-$(PLAIN): .refuses-makefile
-.DEFAULT: ; @:
+# `make -n` installs nothing.
+ifeq ($(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),)
+settings = $(foreach v,BUILD CC CXX NO_INSTALL,$(v)=$(call quoted,$($(v))))
+LACKING := $(if $(NEEDS),$(shell $(settings) sh common/core/make/require.sh $(NEEDS) >&2 || echo lacking))
+$(if $(LACKING),$(error nothing was made))
 endif

@@ -6,13 +6,26 @@
 # Status 0: all are there.  1: the last lines on stderr say what is missing.
 # A bare machine may lack awk and sed: this is the shell alone.
 set -u
-build=${BUILD:-build}
+build=${BUILD:-build} cc=${CC:-cc} cxx=${CXX:-c++}
+
+# compiler NAME: its line of the table.  One that was named is a package of its own name.
+compiler() {
+    case $1 in
+    cc | c++ | gcc | g++) echo "$1 | gcc g++ | gcc gcc-c++ | gcc | $1" ;;
+    *++*) echo "$1 | ${1%%++*}${1#*++} | ${1%%++*} | llvm | $1" ;;
+    *) echo "$1 | $1 | $1 | $1 | $1" ;;
+    esac
+}
 
 # need | Debian, Ubuntu | Fedora | Homebrew | what proves that it is there: programs, or `import` and
 # Python packages, or `run` and a command
-table='
+table="
+$(compiler "${cc%% *}")
+$(compiler "${cxx%% *}")
+"'
 git | git | git | git | git
 patch | patch | patch | gpatch | patch
+criterion | libcriterion-dev | criterion-devel | criterion | run includes criterion/criterion.h
 python3 | python3 | python3 | python | python3
 venv | python3-venv | python3 | python | run python3 -c "import ensurepip, venv"
 numpy | python3-numpy | python3-numpy | python | import numpy
@@ -21,7 +34,6 @@ pandas | python3-matplotlib python3-pandas | python3-matplotlib python3-pandas |
 pytest | python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy \
     | python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy | python \
     | import matplotlib, pandas, numpy, pytest, hypothesis
-criterion | libcriterion-dev | criterion-devel | criterion | run includes criterion/criterion.h
 mpi | openmpi-bin libopenmpi-dev | openmpi openmpi-devel | open-mpi | mpicc mpirun
 clang | clang libomp-dev | clang libomp-devel | llvm | clang
 wasm | clang lld | clang lld | llvm lld | clang wasm-ld
@@ -32,25 +44,7 @@ aarch64 | gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
     | | aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64
 '
 
-# The packages of the compilers in CC and CXX that are not there: one that was named is a package
-# of its own name, any other is gcc's.
-compilers() {
-    names= apt= dnf= brew=
-    for word in ${CC:-cc} ${CXX:-c++}; do
-        case $word in -* | *=*) continue ;; esac
-        command -v "$word" >/dev/null 2>&1 && continue
-        names="$names $word"
-        case $word in
-        clang++*)       apt="$apt clang${word#clang++}" dnf="$dnf clang" brew="$brew llvm" ;;
-        clang*)         apt="$apt $word" dnf="$dnf clang" brew="$brew llvm" ;;
-        gcc-* | g++-*)  apt="$apt $word" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
-        ccache)         apt="$apt ccache" dnf="$dnf ccache" brew="$brew ccache" ;;
-        *)              apt="$apt gcc g++" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
-        esac
-    done
-}
-
-includes() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
+includes() { echo "#include <$1>" | $cc -E -x c - >/dev/null 2>&1; }
 
 # The first Python that imports the packages; its path is kept in build/python.
 imports() {
@@ -75,22 +69,6 @@ proved() {
     esac
 }
 
-# look_up NEED: its line of the table.
-look_up() {
-    if [ "$1" = compiler ]; then
-        compilers
-        return
-    fi
-    # shellcheck disable=SC2162  # read joins the lines that end with a backslash
-    while IFS='|' read name apt dnf brew proof; do
-        [ "${name%% *}" = "$1" ] && names=$1 && return
-    done <<END
-$table
-END
-    echo "require.sh: nothing known about '$1'" >&2
-    exit 2
-}
-
 # words LIST: each word once.
 words() {
     line=
@@ -100,17 +78,24 @@ words() {
     echo "$line"
 }
 
-# missing NEED...: are some?  Collects their names, their packages and their Python modules.
+# missing NEED...: are some?  `compiler` stands for two.  Collects their names, their packages and their Python modules.
 missing() {
-    lack= apts= dnfs= brews= modules=
-    for need in "$@"; do
-        look_up "$need"
-        # shellcheck disable=SC2086  # a proof is words
-        { [ "$need" = compiler ] && [ -z "$names" ]; } ||
-            { [ "$need" != compiler ] && proved $proof; } && continue
-        names=$(words "$names")
-        case ", $lack," in *", $names,"*) ;; *) lack="$lack${lack:+, }$names" ;; esac
-        apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
+    lack= apts= dnfs= brews= modules= known= needs=
+    for need; do
+        [ "$need" != compiler ] || need="${cc%% *} ${cxx%% *}"
+        needs="$needs $need"
+    done
+    # shellcheck disable=SC2162,SC2086  # read joins the lines that end with a backslash; words
+    while IFS='|' read name apt dnf brew proof; do
+        name=${name%% *} known="$known $name"
+        case " $needs " in *" $name "*) ;; *) continue ;; esac
+        [ -z "$name" ] || proved $proof && continue
+        lack="$lack${lack:+, }$name" apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
+    done <<END
+$table
+END
+    for need in $needs; do
+        case "$known " in *" $need "*) ;; *) echo "require.sh: no need '$need'" >&2; exit 2 ;; esac
     done
     [ -n "$lack" ]
 }

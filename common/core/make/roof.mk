@@ -1,12 +1,10 @@
 # roof.mk: the roof over the last rung of stage 5: the same kernel without softmax.
 #
-# The last rung is the last line of rungs.h.  Its file is compiled once more with
+# The last rung is the file with the last number.  It is compiled once more with
 # -DNO_SOFTMAX (hopper/softmax.h), as a library beside libfive_steps.so and as a program of its own
 # that `make profile 5` counts beside the stage.  The few registers that the roof spills at
 # times are not those of its loop.
-LAST_RUNG := $(shell sed -n 's/^RUNG.\([a-z_]*\),.*/\1/p' \
-                 $(wildcard 05_flash_cuda/rungs.h) /dev/null | tail -n 1)
-LAST_CU := $(wildcard 05_flash_cuda/*/[0-9][0-9]_$(LAST_RUNG).cu)
+LAST_CU := $(lastword $(sort $(wildcard 05_flash_cuda/hopper/[0-9][0-9]_*.cu)))
 LAST_O := $(LAST_CU:%.cu=$(BUILD)/obj/%.cuda.o)
 ROOF_O := $(LAST_CU:%.cu=$(BUILD)/obj/roof/%.cuda.o)
 ROOF := $(if $(CUDA),$(if $(HOPPER_HERE),$(BUILD)/roof05.so))

@@ -1,25 +1,14 @@
-# stages.mk: what the verbs do with one stage; request.mk explains how a number gets here.
+# stages.mk: what the verbs do with the stages of their numbers (request.mk).
 #
 # A program ends with 77 where it cannot do its work on this machine and has said why in a
 # line `skipped: ...`: for make that is no error.
 skip_is_fine = || [ $$? = 77 ]
-.PHONY: $(NUMBERED)
+.PHONY: $(NUMBERED) $(foreach v,$(NUMBERED),$(STAGES:%=$(v)-%))
 
-# $(call numbered,N,DIRECTORY): the targets of one number.
-define numbered
-.PHONY: $(1) $(foreach v,$(NUMBERED),$(v)-$(1) $(v)-$(2))
-$(1): $(VERB)-$(1)
-$(foreach v,$(NUMBERED),
-$(v)-$(1): $(v)-$(2))
-endef
-$(foreach n,$(NUMBERS),$(eval $(call numbered,$(n),$(filter 0$(n)_%,$(STAGES)))))
-
-# Alone, `make stage` lists; the ideas come from the programs' descriptors.
-list = printf 'stage %s  %s  %s\n' $(1) $(2) "$$(sed -n \
-    '/^\(static \)\{0,1\}\(const \)\{0,1\}struct stage/,/};/s/.*\.idea = "\(.*\)",.*/\1/p' \
-    $(wildcard $(2)/variants.c* $(2)/stage.c*) | head -n 1)"
-stage:
-	@$(if $(GIVEN),:,$(foreach n,$(NUMBERS),$(call list,$(n),$(filter 0$(n)_%,$(STAGES)));))
+# Alone, `make stage` lists: a stage's idea is the title of its README.
+stage: $(WANTED:%=stage-%)
+	@$(if $(GIVEN),:,$(foreach n,$(NUMBERS),$(foreach s,$(filter 0$(n)_%,$(STAGES)),\
+	    printf 'stage %s  %s  %s\n' $(n) $(s) "$$(sed -n '1s/^# [^:]*: //p' $(s)/README.md)";)))
 
 $(STAGES:%=stage-%): stage-%: $(BUILD)/%
 	@echo "== $*: check"
@@ -34,8 +23,7 @@ summary: build
 	$(Q)$(PYTHON) common/products/reports/summary.py $(BUILD)
 
 # --- bench: alone, all stages. ---
-bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
-	@:
+bench: $(or $(WANTED:%=bench-%),$(STAGES:%=bench-%))
 
 $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	@mkdir -p $(BUILD)/results
@@ -54,17 +42,17 @@ endif
 
 # --- trace, diff, profile. ---
 ROW ?= 3,2,5,1
-trace profile:
-	@:
+trace: $(WANTED:%=trace-%)
+profile: $(WANTED:%=profile-%)
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
 	$(Q)$(BUILD)/$* trace --row $(call quoted,$(ROW))
 
-diff:
-	$(if $(RUNG),@sh common/core/make/diff.sh rung $(call quoted,$(RUNG)),@:)
+diff: $(if $(RUNG),,$(WANTED:%=diff-%))
+	@$(if $(RUNG),sh common/core/make/diff.sh rung $(call quoted,$(RUNG)),:)
 
 $(STAGES:%=diff-%): diff-%:
-	$(if $(RUNG),@:,@sh common/core/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES))
+	@sh common/core/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES)
 
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)

@@ -37,6 +37,7 @@ enum kind { TEXT, INTEGER, EXTENT, SHARE, COUNT };
 
 /* The columns: a new one is a line here. */
 #define OF(field) offsetof(struct line, field)
+static const char *const kind_names[] = {"TEXT", "INTEGER", "EXTENT", "SHARE", "COUNT"};
 static const struct column { const char *name; enum kind kind; size_t at; } columns[] = {
     {"stage", TEXT, OF(m.stage)},
     {"variant", TEXT, OF(m.variant)},
@@ -80,6 +81,12 @@ static void put_header(FILE *f)
 {
     for (int c = 0; c < N_COLUMNS; c++) fprintf(f, "%s%s", c ? "," : "", columns[c].name);
     fputc('\n', f);
+}
+
+void csv_columns(FILE *f)
+{
+    for (int c = 0; c < N_COLUMNS; c++)
+        fprintf(f, "%s,%s\n", columns[c].name, kind_names[columns[c].kind]);
 }
 
 /* Each line goes out in one write, so that a signal cannot cut it. */
@@ -139,7 +146,7 @@ struct csv *csv_open(const char *path, const char **why)
     return c;
 }
 
-static void put_text(FILE *f, const char *text)
+void csv_text(FILE *f, const char *text)
 {
     int quoted = strpbrk(text, ",\"\n") != NULL;
     if (quoted) fputc('"', f);
@@ -153,7 +160,7 @@ static void put_text(FILE *f, const char *text)
 static void put_column(FILE *f, const struct column *c, const struct line *line)
 {
     const void *at = (const char *)line + c->at;
-    if (c->kind == TEXT) put_text(f, *(const char *const *)at);
+    if (c->kind == TEXT) csv_text(f, *(const char *const *)at);
     if (c->kind == INTEGER) fprintf(f, "%d", *(const int *)at);
     if (c->kind == EXTENT) fprintf(f, "%zu", *(const size_t *)at);
     if ((c->kind == SHARE || c->kind == COUNT) && !isnan(*(const double *)at))

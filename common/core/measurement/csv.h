@@ -2,6 +2,8 @@
 #ifndef CSV_H
 #define CSV_H
 
+#include <stdio.h>
+
 #include "harness.h"
 
 /* One measurement.  A NaN is written as an empty field. */
@@ -27,6 +29,9 @@ struct csv *csv_open(const char *path, const char **why);
  * NULL, or why it failed. */
 const char *csv_write(struct csv *c, const struct measurement *m);
 const char *csv_close(struct csv *c);
+
+void csv_text(FILE *f, const char *text); /* one field, in quotes where they are needed */
+void csv_columns(FILE *f);                /* a line for each column: its name and kind */
 
 const char *machine_name(void); /* processor and number of cores */
 

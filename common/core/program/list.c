@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "measurement/csv.h"
 #include "problem/variant.h"
+#include "program/complain.h"
 #include "program/options.h"
 
 const char *group_name(enum group group)
@@ -109,10 +111,33 @@ static void print_group(const struct line *lines, size_t n)
     }
 }
 
+/* The same and more, for scripts. */
+static void list_as_csv(const struct stage *stage, FILE *f)
+{
+    static const struct rung none = {"", "", "", "", ""};
+    fprintf(f, "stage,group,variant,device,types,operations,passes,bytes,idea,measured_in,over,expected,because,"
+               "look_at\n");
+    for (size_t i = 0, g = 0; g < N_GROUPS; i = stage->variants[i + 1] ? i + 1 : (g++, 0)) {
+        const struct variant *v = variant_here(stage->variants[i]);
+        if (v->group != g) continue;
+        const struct rung *r = stage->rungs ? &stage->rungs[i] : &none;
+        const struct line line = line_of(v);
+        const char *const more[] = {line.idea, r->dtype, r->over, r->expected, r->because, r->look_at};
+        fprintf(f, "%d,%s", stage->number, group_name(v->group));
+        for (int c = 0; c < N_CELLS; c++) fputc(',', f), csv_text(f, line.cell[c]);
+        for (size_t c = 0; c < sizeof more / sizeof *more; c++) fputc(',', f), csv_text(f, more[c]);
+        fputc('\n', f);
+    }
+    fclose(f);
+}
+
 int list_stage(const struct stage *stage, const struct options *opt)
 {
-    (void)opt;
-    for (int g = 0; g < N_GROUPS; g++) {
+    FILE *csv = opt->csv ? fopen(opt->csv, "w") : NULL;
+    if (opt->csv && !csv) return complain(stage, "--csv: %s: cannot be written", opt->csv);
+    if (opt->columns) csv_columns(stdout);
+    if (csv) list_as_csv(stage, csv);
+    for (int g = 0; g < N_GROUPS && !csv && !opt->columns; g++) {
         struct line lines[MOST_LINES] = {
             {.cell = {"", "device", "types", "operations", "passes", "bytes"},
              .idea = "idea"}};

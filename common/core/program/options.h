@@ -14,6 +14,7 @@ struct options {
     const char *only_case;    /* --case NAME: check only this case */
     size_t random;            /* --random: so many cases drawn at random instead */
     const char *csv;          /* --csv */
+    int columns;              /* --columns: those of the CSV that bench writes */
     int has_dtype;
     enum dtype dtype;         /* --dtype */
     enum dtype cache;         /* --kv-dtype: E4M3 or INT8; F32: not given */

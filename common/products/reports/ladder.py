@@ -1,33 +1,39 @@
-"""ladder.py: the rungs of stage 5 in order, from the file that lists them, and the variants of all stages,
+"""ladder.py: the rungs of stage 5 in order, which are its numbered files, and the variants of all stages,
 from their programs.  Without pandas: the scripts that measure need it too."""
+import csv
 import functools
 import os
 import pathlib
-import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-TABLE = ROOT / "05_flash_cuda/rungs.h"
-FIELDS = ("variant", "dtype", "expected", "because", "look_at")
 
 
-def read_rungs(kind, fields):
-    """What rungs.h says of each rung, in order: a dict with the fields of its entry.  A course
-    that has not come to stage 5 has no rungs."""
-    if not TABLE.exists():
-        return []
-    entry = re.compile(rf'^{kind}\((\w+)' + r',\s*"?([^"]*?)"?' * (len(fields) - 1) + r"\)$", re.M)
-    return [dict(zip(fields, found)) for found in entry.findall(TABLE.read_text(encoding="utf-8"))]
+def variants_of(stage):
+    """What a stage's program says of its variants, a dict each; none where it is not built."""
+    programs = [ROOT / os.environ.get("BUILD", "build") / folder.name for folder in ROOT.glob(f"0{stage}_*")]
+    return [row for program in programs if program.exists() for row in csv.DictReader(subprocess.run(
+        [program, "list", "--csv", "/dev/stdout"], text=True, check=True, stdout=subprocess.PIPE).stdout.splitlines())]
 
 
-STEPS = read_rungs("RUNG", FIELDS)
-GRADIENTS = read_rungs("GRADIENT", ("variant", "over", "expected", "because"))
-RUNGS = [rung["variant"] for rung in STEPS]
-IN_FLOAT = [rung["variant"] for rung in STEPS if rung["dtype"] == "F32"]
+RUNGS = [path.stem[3:] for room in ("portable", "hopper")
+         for path in sorted((ROOT / "05_flash_cuda" / room).glob("[0-9][0-9]_*.cu"))]
 ROOF, SPLIT = "no_softmax", "split_kv"
 LAST = RUNGS[-1] if RUNGS else None
 FIRST_HOPPER = RUNGS.index("tma") if RUNGS else 0
 LAST_PORTABLE = RUNGS[FIRST_HOPPER - 1] if RUNGS else None
+
+
+def __getattr__(name):
+    """STEPS and GRADIENTS, the rungs with what was expected of them; IN_FLOAT, the names of those in
+    float32.  The program is asked when somebody wants them."""
+    if name == "STEPS":
+        return [row for row in variants_of(5) if row["measured_in"]]
+    if name == "GRADIENTS":
+        return [row for row in variants_of(5) if row["group"] == "backward"]
+    if name == "IN_FLOAT":
+        return [row["variant"] for row in variants_of(5) if row["measured_in"] == "F32"]
+    raise AttributeError(name)
 
 
 def number_of(name):
@@ -38,7 +44,4 @@ def number_of(name):
 @functools.cache
 def listed(stage):
     """The variants of a stage in the order of its program's list: {name: place}."""
-    (folder,) = ROOT.glob(f"0{stage}_*")
-    lines = subprocess.run([ROOT / os.environ.get("BUILD", "build") / folder.name, "list"], text=True, check=True,
-                           stdout=subprocess.PIPE).stdout.splitlines()
-    return {line.split()[0]: place for place, line in enumerate(lines) if line[0] != "#"}
+    return {row["variant"]: place for place, row in enumerate(variants_of(stage), 1)}

@@ -22,22 +22,23 @@ ABOUT = "name,driver_version,power.limit,power.max_limit,clocks.max.sm,clocks.ma
     "clocks.mem,temperature.gpu,ecc.mode.current,vbios_version"
 
 
-def read_columns():
-    """{column: TEXT, or a kind of number} of what `bench` writes: the only list of the columns is
-    the table in csv.c."""
-    text = (ROOT / "common/core/measurement/csv.c").read_text(encoding="utf-8")
-    return dict(re.findall(r'^    \{"(\w+)", (\w+),', text, re.M))
-
-
-KINDS = read_columns()
-
-
 def output_of(*command):
     """What a command prints, or '' where it cannot run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
+
+
+def read_columns():
+    """{column: TEXT, or a kind of number} of what `bench` writes: any stage's program says it."""
+    built = sorted((ROOT / os.environ.get("BUILD", "build")).glob("0[1-5]_*"))
+    if not built:
+        sys.exit("no stage is built yet, whose program names the columns: make build")
+    return dict(line.split(",") for line in output_of(built[0], "list", "--columns").split())
+
+
+KINDS = read_columns()
 
 
 def commit_here():
