@@ -98,23 +98,11 @@ def ladder(program, roof):
         heads_shape("bf16", 16, 1, 65536, 128)
 
 
-def stalls(place, program, results):
-    """Writes the stalls of the rungs in 16 bits, 4k keys, head_dim 128; the number of lines."""
-    rungs, lines = [name for name in variants(program, "attention", "bf16") if name in RUNGS], []
-    known, text = count(place, program, [TIME, *map(STALLED, STALLS)],
-                        {name: f"{name}_kernel" for name in rungs},
-                        heads_shape("bf16", 16, 4096, 4096, 128) | {"batch": 4})
-    seen = launches(text)
-    for name in [name for name in rungs if name in known]:
-        kernel = of_variant(seen, f"{name}_kernel")[1]
-        if kernel:
-            lines.append({"variant": name, "head_dim": 128, "seqlen": 4096,
-                          "us": f"{1e6 * kernel[TIME]:.1f}",
-                          **{stall: f"{kernel[STALLED(stall)]:.2f}" for stall in STALLS},
-                          **{key: known[name][key] for key in ("date", "commit", "machine", "compiler")}})
-    if lines:
-        write(pathlib.Path(results, "hopper/stalls.csv"), lines)
-    return len(lines)
+def stalls(program):
+    """The rungs in 16 bits, 4k keys, head_dim 128."""
+    yield program, [TIME, *map(STALLED, STALLS)], {
+        name: f"{name}_kernel" for name in variants(program, "attention", "bf16") if name in RUNGS}, \
+        heads_shape("bf16", 16, 4096, 4096, 128) | {"batch": 4}
 
 
 def heads_shape(dtype, heads, queries, keys, head_dim):
@@ -218,45 +206,46 @@ def measured(line, total, longest, is_roof):
     return line
 
 
-def write(path, lines):
-    with path.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+def stalled(line, total, longest, _):
+    """For what the warps of a kernel wait."""
+    return {"variant": line["variant"], "head_dim": 128, "seqlen": 4096, "us": f"{1e6 * total[TIME]:.1f}",
+            **{stall: f"{longest[STALLED(stall)]:.2f}" for stall in STALLS},
+            **{key: line[key] for key in ("date", "commit", "machine", "compiler")}}
 
 
 def main():
     """Counts a stage; returns the exit status."""
     stage, program, results, *roof = [text for text in sys.argv[1:] if text]
+    line_of, path = measured, pathlib.Path(results, f"profile_{os.path.basename(program)}.csv")
     if not shutil.which("ncu"):
         print("skipped: ncu (Nsight Compute) is not on the PATH; bench gives time, not counters",
               file=sys.stderr)
         return 77
-    asked = ladder(program, *(roof or [None])) if stage.startswith("05") else \
-        rows(program) if stage.startswith("01") else others(program)
-    lines = []
+    if stage == "stalls":
+        asked, line_of, path = stalls(program), stalled, pathlib.Path(results, "hopper/stalls.csv")
+    else:
+        asked = ladder(program, *(roof or [None])) if stage.startswith("05") else \
+            rows(program) if stage.startswith("01") else others(program)
+    lines, why = [], "no counters were read; stage 4 has no GPU variant, other stages need a GPU"
     try:
         with tempfile.TemporaryDirectory() as place:
-            if stage == "stalls":
-                return 0 if stalls(place, program, results) else 77
             for program_of, metrics, kernels, shape in asked:
                 known, text = count(place, program_of, metrics, kernels, shape)
                 seen = launches(text)
                 for name in [name for name in kernels if name in known]:
                     total, longest = of_variant(seen, kernels[name])
                     if total[TIME]:
-                        lines.append(measured(known[name], total, longest, program_of in roof))
+                        lines.append(line_of(known[name], total, longest, program_of in roof))
                 if lines:  # each time, so that what was counted is not lost
-                    write(pathlib.Path(results, f"profile_{os.path.basename(program)}.csv"), lines)
+                    with path.open("w", encoding="utf-8") as file:
+                        writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
+                        writer.writeheader()
+                        writer.writerows(lines)
     except Refused:
-        print("skipped: this machine refuses the counters. Time ratios stand in: make bench",
-              file=sys.stderr)
-        return 77
+        lines, why = [], "this machine refuses the counters"
     if not lines:
-        print("skipped: no counters were read; stage 4 has no GPU variant, other "
-              "stages need a GPU. Time ratios stand in: make bench", file=sys.stderr)
-        return 77
-    return 0
+        print(f"skipped: {why}. Time ratios stand in: make bench", file=sys.stderr)
+    return 0 if lines else 77
 
 
 if __name__ == "__main__":

@@ -1,52 +1,84 @@
-"""figures_gpu.py: the last rung beside the libraries, several GPUs, and a training of
-common/products/library/models."""
-import itertools
-
-from ladder import LAST
+"""figures_gpu.py: what the rungs of stage 5 reach; several GPUs; a training of common/products/library/models."""
+from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import each, need, read_lines
-from style import COLOURS, caption, label_ends, length_axis, name_of, plain, plt, stacked, value_axis
-from tables_gpu import is_tuned
-from words import panel_text
-
-GEMM = "a cuBLAS matrix product of 8192 × 8192 × 8192 in the same run"
-OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that spends less power per "
-             "product can pass it.")
+from style import COLOURS, caption, label_ends, matplotlib, offset, plain, plt, stacked, value_axis
+from tables_ladder import read_profile
 
 
-@figure("flash.png", "bench")
-def flash(data):
-    """Throughput of 16-bit attention against length: the last rung of stage 5 and the libraries."""
-    rows = data.beside_peers.query("run == 0 and regime == 'cold' and layout == 'bhld'")
-    rows = rows[is_tuned(rows) & ((rows.stage == "peer") | (rows.variant == LAST))]
-    rows = rows[rows.groupby(["head_dim", "causal"]).length.transform("nunique") > 1]
-    dims = sorted({*need(rows, "no bf16 measurement of stage 5 on a GPU at several lengths").head_dim})
-    tall = 1.05 + 2.5 * len(dims)
-    drawn, axes = plt.subplots(len(dims), 2, figsize=(8, tall), squeeze=False)
-    drawn.subplots_adjust(left=0.07, right=0.835, top=1 - 0.55 / tall,
-                          bottom=1.05 / tall, wspace=0.78, hspace=0.42)
-    for (dim, causal), axis in zip(itertools.product(dims, (0, 1)), axes.flat):
-        flash_panel(axis, rows[(rows.head_dim == dim) & (rows.causal == causal)])
-        axis.set_title(panel_text(dim, causal).replace("d =", "head_dim"), fontsize=8.5, loc="left")
-    caption(drawn, each(rows), "The last rung and the libraries: attention, bf16, 16k tokens",
-            f"Dotted: {GEMM}.\n{OVER_GEMM}")
+def shades(name, first, count):
+    """Colours of a map of matplotlib from light to dark."""
+    return [matplotlib.colors.to_hex(matplotlib.colormaps[name](first + (0.95 - first) * n / count))
+            for n in range(count)]
+
+
+# float32, tensor cores of any GPU, Hopper
+RUNG_COLOURS = dict(zip(RUNGS, shades("YlOrBr", 0.4, len(IN_FLOAT))
+                        + shades("Reds", 0.3, FIRST_HOPPER - len(IN_FLOAT))
+                        + shades("PuBu", 0.3, len(RUNGS) - FIRST_HOPPER)))
+UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", "#d1495b"),
+         ("issue_pct", "issue slots", "#7f7f7f"),
+         ("fma_pct", "multiply-adds", "#c9a227"), ("shared_pct", "shared memory", "#2a9d3a"))
+
+
+@figure("staircase.png", "ladder")
+def staircase(data):
+    """What each rung reaches under its roofs, and how busy the units were: one launch of each
+    rung, roof and GEMM in the same `make profile 5`."""
+    counted = read_profile(data)
+    sizes = sorted({d for name, d in counted if name in RUNGS and name not in IN_FLOAT})
+    drawn, axes = plt.subplots(2, len(sizes), figsize=(8, 6.6), squeeze=False, sharex=True)
+    drawn.subplots_adjust(left=0.075, right=0.86, top=0.9, bottom=0.345, wspace=0.14,
+                          hspace=0.1)
+    for (above, below), size in zip(axes.T, sizes):
+        names = [name for name in RUNGS if (name, size) in counted]
+        lines = [counted[name, size] for name in names]
+        treads(above, lines, counted.get((ROOF, size)), size == sizes[-1])
+        above.set_title(f"head_dim {size:.0f}", fontsize=9, loc="left")
+        ends = []
+        for column, text, colour in UNITS:
+            points = [(x, float(getattr(line, column))) for x, line in enumerate(lines)
+                      if getattr(line, column)]
+            if points:
+                below.plot(*zip(*points), "o-", color=colour, markersize=3,
+                           linewidth=2.6 if column == "tensor_pct" else 1)
+                ends.append((*points[-1], text, colour))
+        below.set_ylim(0, 100)
+        value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
+        above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
+        below.set_xticks(range(len(names)), [f"{number_of(name)} {name}" for name in names],
+                         rotation=90, fontsize=8)
+        if size == sizes[-1]:
+            label_ends(below, ends)
+    caption(drawn, counted.values(), "What does each rung reach, and which units are busy?",
+            "Dotted: the last rung without softmax, and a matrix product (GEMM), in the same run. "
+            "At the foot of a bar: the clock in GHz.\nWhere tensor cores and exponentials are equally "
+            "busy, the red line lies on the blue one.")
     return drawn
 
 
-def flash_panel(axis, rows):
-    """One panel: a line each, and the matrix product."""
-    ends = []
-    for (stage, _), line in rows.sort_values("length").groupby(["stage", "variant"], sort=False):
-        axis.plot(line.length, line.gflops / 1000, "s-" if stage == "5" else "s--",
-                  color=COLOURS[stage], linewidth=1.4, markersize=3)
-        last = each(line)[-1]
-        ends.append((last.length, last.gflops / 1000, name_of(last), COLOURS[stage]))
-    ceiling = rows.ceiling.max() / 1000
-    axis.axhline(ceiling, color="black", linewidth=1, linestyle=":")
-    ends.append((rows.length.max(), ceiling, "cuBLAS GEMM", "black"))
-    length_axis(axis, rows.length, "keys")
-    value_axis(axis, [max(rows.gflops.max() / 1000, ceiling)], "TFLOP/s")
-    label_ends(axis, ends)
+def treads(axis, lines, roof, labelled):
+    """One staircase: a tread for each rung, its clock at its foot; roofs dotted."""
+    heights = [float(line.gflops) / 1000 for line in lines]
+    for x, (height, line) in enumerate(zip(heights, lines)):
+        axis.fill_between([x - 0.5, x + 0.5], height, color=RUNG_COLOURS[line.variant], linewidth=0)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}
+        offset(axis, f"{height:.0f}", (x, height), (0, 2), ha="center", fontsize=6.4, zorder=3,
+               va="baseline", bbox=box)
+        if line.clock_ghz and height > 0.1 * max(heights):
+            offset(axis, f"{float(line.clock_ghz):.2f}", (x, 0), (0, 4), fontsize=7, ha="center",
+                   va="baseline", rotation=90, bbox=box)
+    gemm = max((float(line.ceiling) / 1000 for line in lines
+                if line.ceiling and line.dtype == "bf16"), default=0)
+    roofs = [(height, text) for height, text in (
+        (gemm, "GEMM"), (float(roof.gflops) / 1000 if roof else 0, "no softmax")) if height]
+    axis.set_xlim(-0.6, len(lines) - 0.4)
+    value_axis(axis, [1.06 * max(heights + [height for height, _ in roofs])], "TFLOP/s")
+    axis.set_ylim(bottom=0)
+    for height, _ in roofs:
+        axis.axhline(height, color="black", linewidth=1, linestyle=":")
+    if labelled:
+        label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
 
 
 # --- Several GPUs ---

@@ -20,33 +20,31 @@ def arc(data):
     tall = 1.15 + 0.2 * len(lines) + 0.26 * len(groups)
     drawn = plt.figure(figsize=(8, tall))
     axis = drawn.add_axes([0.225, 0.77 / tall, 0.72, 1 - 1.1 / tall])
-    least = min(row.gflops for row in lines)
+    low, high = min(row.gflops for row in lines) / 5, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
     place, ticks, before = 0, [], None
     for title, group in groups:
-        axis.annotate(title, (0, place), (-8, 0), xycoords=("axes fraction", "data"),
-                      textcoords="offset points", fontsize=8.5, weight="bold", ha="right",
-                      va="center")
+        offset(axis, title, (low, place), (-8, 0), fontsize=8.5, weight="bold", ha="right")
         for row in group:
             place += 1
-            ladder = row.stage == "5" and before and before.stage == "5"
-            known = before and row.stage != "peer" and (row is not group[0] or ladder)
+            known = before and row.stage != "peer" and (row is not group[0] or before.stage == row.stage == "5")
             times = row.gflops / before.gflops if known else 0
-            factor = f"  ({times:.{2 if times < 2 else 1}f}×)" if known else ""
-            draw_dot(axis, place, row, factor, row.gflops > 6 * least
-                     and row.device == "cpu" or row.gflops > 3e3 * least)
+            text = rate(row.gflops) + (f"  ({times:.{2 if times < 2 else 1}f}×)" if known else "")
+            left = row.gflops > 30 * low and row.device == "cpu" or row.gflops > 15e3 * low
+            axis.plot(row.gflops, place, "D" if row.stage == "peer" else "o", color=COLOURS[row.stage], markersize=6)
+            if row.ceiling:
+                axis.plot(row.ceiling, place, "|", color="black", markersize=11, zorder=1)
+            offset(axis, text, (row.gflops, place), (-8 if left else 8, 0), ha="right" if left else "left", zorder=2,
+                   color=COLOURS[row.stage], bbox={"color": "white", "pad": 0.5, "linewidth": 0})
             ticks.append((place, arc_label(row)))
             before = row
         place += 1.25
-    low, high = least / 5, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
     marks = [10 ** n for n in range(0, 9) if low <= 10 ** n <= high]
-    axis.set_xscale("log")
-    axis.set_xlim(low, high)
+    axis.set(xscale="log", xlim=(low, high), ylim=(place - 0.5, -0.7))
     axis.set_xticks(marks, [f"{n if n < 1000 else n // 1000} {'G' if n < 1000 else 'T'}FLOP/s"
                             for n in marks])
     axis.minorticks_off()
     plain(axis, "x")
     axis.set_yticks(*zip(*ticks), fontsize=8)
-    axis.set_ylim(place - 0.5, -0.7)
     axis.tick_params(axis="y", length=0)
     heads = {("GPU" if row.device == "gpu" else "CPU"): row.batch * row.heads_q
              for row in reversed(lines)}
@@ -76,22 +74,21 @@ def arc_groups(rows):
     and the GPU's rungs share; of a variant measured on several batches the largest, rungs in their
     type."""
     rows = rows.query("op == 'attention' and gflops > 0 and causal == 0 and head_dim == 64 and "
-                      "seqlen_q == seqlen_k and device in ('cpu', 'gpu') and length <= 8192")
+                      "seqlen_q == seqlen_k and device in ('cpu', 'gpu') and length <= 8192 and "
+                      "variant != 'pytorch-math' and (stage in ('5', 'peer') or device == 'cpu')")
     rows = need(rows, "no measurement of attention").sort_values("flops", kind="stable")
-    stages = [stage for stage in "1234" if ((rows.stage == stage) & (rows.device == "cpu")).any()]
-    parts = [rows[(rows.stage == stage) & (rows.device == "cpu")] for stage in stages]
-    gpu = rows[(rows.stage == "5") & (rows.device == "gpu")]
-    lengths = set.intersection(*({*part.length} for part in parts + [gpu] * bool(len(gpu))))
-    rows = rows[rows.length == max(need(lengths, "no length of attention that all have done"))]
-    rungs = (rows.stage == "5") & ((rows.dtype == "f32") == rows.variant.isin(IN_FLOAT))
-    rows = rows[rungs | ~rows.stage.isin(("5",))].drop_duplicates(
+    rows = rows[(rows.stage != "5") | (rows.device == "gpu") & ((rows.dtype == "f32") == rows.variant.isin(IN_FLOAT))]
+    ours = rows[rows.stage != "peer"]
+    lengths = set.intersection(*(({*part.length}) for _, part in ours.groupby("stage")))
+    rows = rows[rows.length == max(need(lengths, "no length of attention that all have done"))].drop_duplicates(
         ["stage", "variant", "device", "dtype"], keep="last")
     cpu, gpu = (each(rows[rows.device == device]) for device in ("cpu", "gpu"))
+    stages = sorted({row.stage for row in cpu} - {"peer"})
     ladder = {row.variant: row for row in gpu if row.stage == "5"}
 
     def libraries(rows):
-        return sorted((row for row in rows if row.stage == "peer" and row.variant != "pytorch-math"
-                       and (row.device == "cpu" or row.dtype != "f32")), key=lambda row: row.gflops)
+        return sorted((row for row in rows if row.stage == "peer" and (row.device == "cpu" or row.dtype != "f32")),
+                      key=lambda row: row.gflops)
     return [(title, group) for title, group in (
         ("CPU, plain C", [plainest(cpu, stage) for stage in stages]),
         ("CPU, the fastest", [fastest(cpu, stage) for stage in stages] + libraries(cpu)),
@@ -107,18 +104,6 @@ def arc_label(row):
     rung = f".{number_of(row.variant)}" if row.stage == "5" else ""
     cores = f", {row.threads:.0f} cores" if row.threads > 1 else ""
     return f"{row.stage}{rung} {row.variant}{cores}"
-
-
-def draw_dot(axis, place, row, factor, left):
-    """One dot with its ceiling and its label, at the dot's left or right."""
-    colour = COLOURS[row.stage]
-    axis.plot(row.gflops, place, "D" if row.stage == "peer" else "o", color=colour,
-              markersize=6)
-    if row.ceiling:
-        axis.plot(row.ceiling, place, "|", color="black", markersize=11, zorder=1)
-    offset(axis, rate(row.gflops) + factor, (row.gflops, place), (-8 if left else 8, 0),
-           ha="right" if left else "left", color=colour, zorder=2,
-           bbox={"color": "white", "pad": 0.5, "linewidth": 0})
 
 
 # --- What limits attention: intensity against rate, under two roofs ---

@@ -18,6 +18,7 @@ import typing
 from ladder import ROOT, RUNGS, GRADIENTS
 from measurements import commit_here, cpu_name, now, output_of
 
+STAGES = ("01_naive", "02_safe_softmax", "03_online_softmax", "04_monoid_tiled_cpu")
 PEERS = "python3 common/products/reports/peers.py --csv {csv}"
 CALLS = "python3 common/products/reports/calls.py {part} --csv {csv}"
 COUNTERS = "python3 common/products/reports/counters.py "
@@ -45,31 +46,6 @@ def bench(program, op, variants, more="", threads=("",)):
 def both(*asked):
     """On one thread and on all."""
     return bench(*asked, threads=("--threads 1", ""))
-
-
-# What is compared is measured in one go: on a shared machine memory slows down and recovers.
-def softmax(more=""):
-    return [*bench("01_naive", "softmax", "naive simd", more),
-            *bench("02_safe_softmax", "softmax", "recompute reload simd overlapped", more),
-            *bench("03_online_softmax", "softmax", "online simd streaming one_look", more),
-            *bench("04_monoid_tiled_cpu", "softmax", "fold", more),
-            *(line for name in ("01_naive", "02_safe_softmax", "03_online_softmax")
-              for line in bench(name, "softmax", "threads", more)),
-            *bench("04_monoid_tiled_cpu", "softmax", "all_cores", more)]
-
-
-def attention(more=""):
-    return [*bench("01_naive", "attention", "naive threads", more),
-            *bench("02_safe_softmax", "attention", "recompute threads", more),
-            *bench("03_online_softmax", "attention", "online two_loops threads", more),
-            *bench("04_monoid_tiled_cpu", "attention",
-                   "fold chunk correct_once tile threads simd tiled microkernel all_cores", more)]
-
-
-def forms():
-    """The other forms of the fold, and the kernels executed on the CPU, on the quick shapes."""
-    return [*bench("04_monoid_tiled_cpu", "attention", "padded masked_reads split lse_form normalised_tiles "
-                   "memory_efficient", "--quick"), "build/05_flash_cuda bench --quick --device cpu --csv {csv}"]
 
 
 def machine():
@@ -121,11 +97,14 @@ def several(gpus, folder):
 
 
 PARTS = {
-    "cpu": Part("stages 1 to 4 on a CPU, and PyTorch", "cpu.csv",
-                [*softmax(), *attention(), *forms(), PEERS_CPU]),
-    "lessons": Part("what the lessons compare, in one go", "cpu_lessons.csv",
-                    [*softmax("--rows 1 --cols 67108864"), *(line for n in (8192, 4096) for line in attention(
-                        f"--seqlen-q {n} --head-dim 64")), PEERS_CPU]),
+    # what is compared is measured in one go: on a shared machine memory slows down and recovers
+    "cpu": Part("stages 1 to 4 on a CPU, kernels of stage 5 executed there, and PyTorch", "cpu.csv", [
+        *(f"build/{stage} bench --csv {{csv}}" for stage in STAGES),
+        "build/05_flash_cuda bench --quick --device cpu --csv {csv}", PEERS_CPU]),
+    "lessons": Part("what the lessons compare, in one go", "cpu_lessons.csv", [
+        *(f"build/{stage} bench --op {what} --csv {{csv}}" for what in (
+            "softmax --rows 1 --cols 67108864", "attention --seqlen-q 8192 --head-dim 64",
+            "attention --seqlen-q 4096 --head-dim 64") for stage in STAGES), PEERS_CPU]),
     "machine": Part("a further CPU beside PyTorch", "cpu_machine.csv", machine()),
     "gradient": Part("the gradient on a CPU, beside PyTorch's", "backward/cpu.csv", [
         "build/04_monoid_tiled_cpu bench --csv {csv} --op backward --seqlen-q 512 --heads-q 2 --threads 1",

@@ -4,7 +4,6 @@ package.
 Each line has a baseline in the same rounds (rounds.py, sustained):
 
     packed   sequences of equal and of drawn lengths           a batch of equal lengths
-    packed gradients   the same, backward; and one by one      a batch of equal lengths
     window   the last keys of 16k                              all keys, times the share of pairs
     scores   a sink for each head; a soft cap                  the same without it
 
@@ -17,7 +16,7 @@ import itertools
 import random
 import typing
 
-from accept import accepted, compare, gradients_reference, nearest, reference
+from accept import accepted, compare, reference
 from peers_methods import flash_module
 from peers_shapes import Shape, tokens
 from rounds import sustained
@@ -25,7 +24,6 @@ from rounds import sustained
 PEER = "flash-attention-4"
 # mean length of 32k tokens, head_dim, causal
 PACKED = [(1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 0), (4096, 128, 1), (4096, 64, 1)]
-GRADIENTS = [(1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 1), (4096, 64, 0), (4096, 256, 1)]
 
 
 class Feature(typing.NamedTuple):
@@ -35,7 +33,6 @@ class Feature(typing.NamedTuple):
     checked: tuple       # error, allowed error
     share: float = 1.0   # of the baseline's work
     peer: typing.Callable = None  # PEER's call
-    op: str = "attention"
 
 
 def peer_call(name, arrays, errors_of, **options):
@@ -74,9 +71,9 @@ def beside(run, what, baseline, shape, base_call, features):
         t, ideal, peer = times[name], base * of.share, times.get(PEER + name)
         more = f"; {PEER}_s {peer.median:.6g}" if peer else ""
         run.writer.write(
-            stage="05_flash_cuda", variant=f"{what}: {name}", **shape.fields("bf16") | {"op": of.op},
+            stage="05_flash_cuda", variant=f"{what}: {name}", **shape.fields("bf16"),
             median_s=t.median, min_s=t.least, reps=t.calls, max_err=of.checked[0], allowed_err=of.checked[1],
-            flops=of.flops, bytes_predicted=shape.bytes("bf16") * (2 if of.op == "backward" else 1),
+            flops=of.flops, bytes_predicted=shape.bytes("bf16"),
             compiler="; ".join([run.compilers["five_steps"], *[run.compilers[PEER]] * bool(flash_module(PEER))]),
             flags=f"sustained; {baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}{more}")
         print(f"{what}: {name:30s} {shape.text():36s} {1e6 * t.median:9.1f} us, ideal {1e6 * ideal:9.1f} us: "
@@ -92,7 +89,9 @@ def packed(run):
         rows = [run.normal(total, h, d) for _ in range(3)]
 
         def feature(lengths):
-            known = known_of(run.torch, lengths) | {"causal": bool(causal)}
+            sums, longest = run.torch.tensor([0, *lengths]).cumsum(0).int().cuda(), max(lengths)
+            known = {"cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": longest,
+                     "max_seqlen_k": longest, "causal": bool(causal)}
 
             def call():
                 return run.five_steps.attention(*rows, **known)
@@ -107,47 +106,6 @@ def packed(run):
                lambda: run.five_steps.attention(*batch, causal=bool(causal)),
                {"equal lengths": feature([mean] * shape.batch),
                 "drawn lengths": feature(drawn(total, mean))})
-
-
-def known_of(torch, lengths):
-    """What a call says of packed sequences."""
-    sums, longest = torch.tensor([0, *lengths]).cumsum(0).int().cuda(), max(lengths)
-    return {"cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": longest, "max_seqlen_k": longest}
-
-
-def packed_gradients(run):
-    """The backward pass of the same sequences: all at once, in a fixed order, one by one."""
-    torch = run.torch
-    for mean, d, causal in GRADIENTS:
-        total, h = 32768, 2048 // d
-        shape = Shape(total // mean, h, h, mean, mean, d, causal)
-
-        def backward(arrays, d_o, **known):
-            """A call of the backward pass alone."""
-            with torch.enable_grad():
-                o = run.five_steps.attention(*arrays, causal=bool(causal), **known)
-            return lambda: torch.autograd.grad(o, arrays, d_o, retain_graph=True)
-
-        def feature(lengths, together=True, **known):
-            parts = [rows] if together else zip(*(x.detach().split(lengths) for x in rows))
-            calls = [backward([x.requires_grad_() for x in part[:3]], part[3], **known,
-                              **known_of(torch, lengths) if together else {"layout": "blhd"})
-                     for part in parts]
-            got = [x[-lengths[-1]:, 0] for x in calls[-1]()]
-            last = Shape(1, 1, 1, lengths[-1], lengths[-1], d, causal)
-            arrays = [x.detach()[-lengths[-1]:, 0][None, None] for x in rows]
-            checked = nearest(got, gradients_reference(torch, last, "bf16", arrays))
-            share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
-            return Feature(lambda: [call() for call in calls], shape.flops(6, 4) * share, checked, share,
-                           op="backward")
-        rows = [run.normal(total, h, d).requires_grad_() for _ in range(4)]
-        batch = [x.detach().unflatten(0, (-1, mean)).transpose(1, 2).contiguous() for x in rows]
-        beside(run, "packed gradients", "batch of equal lengths", shape,
-               backward([x.requires_grad_() for x in batch[:3]], batch[3]),
-               {"equal lengths": feature([mean] * shape.batch),
-                "drawn lengths": feature(drawn(total, mean)),
-                "drawn; fixed order": feature(drawn(total, mean), deterministic=True),
-                "drawn; one by one": feature(drawn(total, mean), False)})
 
 
 def feature_of(run, call, arrays, flops, known, options, *more):
@@ -194,5 +152,5 @@ def scores(run):
 def measure(run):
     """All of them."""
     with run.torch.no_grad():
-        for part in (packed, packed_gradients, windows, scores):
+        for part in (packed, windows, scores):
             part(run)

@@ -15,9 +15,8 @@ import pathlib
 import sys
 
 try:
-    import figures_stages  # noqa: F401  (these four fill the registry)
+    import figures_stages  # noqa: F401  (these three fill the registry)
     import figures_gpu  # noqa: F401
-    import figures_ladder  # noqa: F401
     import figures_map  # noqa: F401
     from style import plt, save
 except ImportError as missing:

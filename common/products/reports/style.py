@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 import matplotlib.ticker  # noqa: E402
 
-from words import days_of, si  # noqa: E402
+from words import days_of  # noqa: E402
 
 plt.rcParams.update({"figure.dpi": 200, "savefig.dpi": 200, "axes.labelsize": 9,
                      "xtick.labelsize": 8.5, "ytick.labelsize": 8.5})
@@ -38,17 +38,6 @@ def plain(axis, grid="both"):
     axis.grid(True, axis=grid, which="major", color=GRID, linewidth=0.7)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def length_axis(axis, lengths, name):
-    """log2 with ticks at the measured lengths, thinned where they would touch."""
-    lengths = sorted(set(lengths))[::-1]
-    lengths = lengths[::-(-len(lengths) // 9)]
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(lengths)
-    axis.set_xticklabels([si(n) for n in lengths])
-    axis.minorticks_off()
-    axis.set_xlabel(name)
 
 
 def value_axis(axis, values, unit):

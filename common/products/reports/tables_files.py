@@ -76,37 +76,24 @@ def eight_bits_gpu(data):
 
 # --- Several GPUs, several processes ---
 
-def way_of(row):
-    """'ring' of 'ring-2'."""
-    return row.variant.rsplit("-", 1)[0]
-
-
-def machines_line(rows):
-    """The cells of one problem: each method's latest time."""
-    times = {row.variant: row for row in rows}
-    single = times.get("tuned") or times.get("split_kv")
-    ours = [row for name, row in times.items() if row.stage == "5" and name[-1].isdigit()]
-    best = min(ours, key=lambda row: row.median_s)
-    peer = min((row.median_s for row in rows if row.stage == "peer"), default=None)
-    return [f"{1e3 * single.median_s:.2f} ms" if single else "does not fit",
-            f"{way_of(best)}: {1e3 * best.median_s:.2f} ms",
-            f"{single.median_s / best.median_s:.2f}" if single else "",
-            ", ".join(f"{way_of(row)} {1e3 * row.median_s:.2f}" for row in ours if row != best),
-            f"{1e3 * peer:.2f} ms ({peer / best.median_s:.2f})" if peer else ""]
-
-
 @table("multi-gpu")
 def multi_gpu(data):
     """Several GPUs beside one, from multi_gpu/times.csv."""
-    rows, shapes = each(data.file("multi_gpu/times.csv")), {}
-    for row in sorted(rows, key=lambda row: (row.seqlen_q == 1, row.seqlen_q != row.seqlen_k,
-                                             -row.seqlen_q, row.causal, row.seqlen_k)):
-        shapes.setdefault(shape_text(row), []).append(row)
-    gpus = int(max(row.threads for row in rows))
+    rows = data.file("multi_gpu/times.csv")
+    rows = rows.assign(text=[shape_text(row) for row in each(rows)], place=rows.seqlen_q == 1).sort_values(
+        ["place", "seqlen_q", "causal", "seqlen_k", "median_s"], ascending=[True, False, True, True, True])
+    lines = []
+    for text, problem in rows.groupby("text", sort=False):
+        single = problem[problem.variant.isin(("tuned", "split_kv"))].median_s.max()
+        ours = problem[(problem.stage == "5") & problem.variant.str.contains("-")]
+        best, peer = ours.median_s.min(), problem[problem.stage == "peer"].median_s.min()
+        ways = [f"{name.rsplit('-', 1)[0]} {1e3 * took:.2f}" for name, took in zip(ours.variant, ours.median_s)]
+        lines.append([text, f"{1e3 * single:.2f} ms" if single == single else "does not fit", ", ".join(ways),
+                      f"{single / best:.2f}".replace("nan", ""),
+                      f"{1e3 * peer:.2f} ms ({peer / best:.2f})" if peer == peer else ""])
     return ("bf16. Speed-up: one GPU's time over that of the fastest way. "
-            "Peer: PyTorch's context_parallel in the same run (its time over ours).",
-            markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
-                     [[shape, *machines_line(shapes[shape])] for shape in shapes]), rows)
+            "Peer: PyTorch's context_parallel in the same run (its time over ours).", markdown(
+                ["problem", "one GPU", f"{rows.threads.max():.0f} GPUs, ms", "speed-up", "peer"], lines), rows)
 
 
 @table("ranks")

@@ -35,26 +35,6 @@ def read_profile(data):
 
 # --- The tables ---
 
-@table("roofs")
-def roofs(data):
-    """The last rung without softmax by length, and the share of it that is reached."""
-    rows = data.with_roofs.query(
-        "op == 'attention' and device == 'gpu' and head_dim == head_dim_v and seqlen_q == seqlen_k "
-        "and batch * heads_q * seqlen_q * head_dim == 16384 * 2048")
-    roof = need(rows[rows.variant == ROOF],
-                "no measurement of the roof; peers.py --variants all makes it")
-    used, cells = roof[roof.length >= 512], {}
-    gemm = roof.groupby(["head_dim", "causal"]).ceiling.max() / 1000
-    last = rows[rows.variant == LAST].set_index(["head_dim", "causal", "length"]).gflops
-    for row in each(used.sort_values(["head_dim", "causal", "length"])):
-        key, panel = (row.head_dim, row.causal), panel_text(row.head_dim, row.causal)
-        share = last.get((*key, row.length), 0) / row.gflops
-        cells[panel, si(row.length)] = f"{row.gflops / 1000:.0f} ({100 * share:.0f} %)"
-        cells[panel, "GEMM"] = f"{gemm[key]:.0f}"
-    return ("TFLOP/s without softmax (the share that the last rung reaches).",
-            grid("bf16", cells, columns=[*map(si, sorted({*used.length})), "GEMM"]), used)
-
-
 @table("decode")
 def decode(data):
     """One query: how fast rungs 1, 2 and the last ones, split-KV and the peers read K and V, each
