@@ -25,7 +25,7 @@ def test_stage_passes_its_cases(number):
 @pytest.mark.parametrize("number", range(1, 6), ids=STAGES)
 def test_random_problems_pass(number):
     """The same ones every time; `make differential` draws more."""
-    check_passes(number, "--random", 200, "--seed", 20261)
+    check_passes(number, "--random", 100, "--seed", 20261)
 
 
 @pytest.mark.parametrize("case", [
@@ -41,8 +41,7 @@ def test_general_passes_its_edges_without_a_hopper_gpu(case):
 
 
 @pytest.mark.parametrize("number, variant, threads", [
-    *[(2, "gpu_three_pass", n) for n in (8, 64, 128, 1024)], (5, "tuned", 96), (5, "tuned", 1024),
-    *[(5, rung, 2) for rung in ("wgmma", "heavy_first", "first_block_max", "general")]])
+    (2, "gpu_three_pass", 1024), (5, "tuned", 1024), (5, "wgmma", 2), (5, "general", 2)])
 def test_kernels_are_right_on_a_cpu_of_many_threads(number, variant, threads):
     """Each worker needs mappings for its fibres and their shared memory, and a process may have
     65,530: too many, and a page that should be accessible is not."""
