@@ -107,18 +107,6 @@ def test_links_lead_somewhere_and_the_site_is_small(site):
     assert size < 10e6, f"{size / 1e6:.1f} MB"
 
 
-def test_every_page_is_in_the_sidebar_under_few_headings(site):
-    """Whatever a stage holds too, its exercises and projects."""
-    text = (site / "index.html").read_text(encoding="utf-8")
-    linked = ["index.html", *re.findall(r'<a href="([^"#]+)" class="md-nav__link', text)]
-    stage = linked.index("05_flash_cuda/index.html")
-    assert linked[stage - 1] == "notes/gpu_on_ramp.html" and linked[stage + 1] == "notes/gradient.html"
-    pages = {str(path.relative_to(ROOT).with_suffix(".html")).replace("README", "index")
-             for pattern in ("0*/**/*.md", "notes/**/*.md") for path in ROOT.glob(pattern)}
-    assert pages <= {*linked}, pages - {*linked}
-    assert 5 < text.count('data-md-level="1"') <= 12
-
-
 def test_pages_are_quiet_and_no_wider_than_the_window(browser, site):
     pages = sorted((path for path in site.rglob("*.html") if not path.name.startswith("alone")),
                    key=lambda path: path.stat().st_size, reverse=True)
@@ -272,20 +260,6 @@ def test_one_row_is_the_trace_of_the_programs(show, row):
         assert browser.cell(f"{key}-weights").split() == weights_of(stage, row), key
 
 
-def test_a_bar_is_dragged_for_as_long_as_the_button_is_down(show):
-    browser = show("one-row", x="3,2,5,1", step=0)
-    x, y, wide, tall = browser.box(".fig-bars [role=slider]")
-    middle = x + wide / 2
-    browser.drag((middle, y + tall / 2), (middle, y + 10), (middle, y + 30), (middle, y - 20))
-    first = float(browser.run("return document.querySelector('.fig-bars [role=slider]').getAttribute("
-                              "'aria-valuenow')"))
-    assert first > 3.5, first  # after all three moves, not the first
-    browser.run("document.querySelector('.fig-bars [role=slider]').focus()")
-    browser.type("ArrowUp", "ArrowUp")
-    assert browser.run("return document.activeElement.getAttribute('aria-valuenow')") == \
-        f"{first + 1:.6g}"
-
-
 def test_the_address_sets_a_figure_and_holds_its_state(show):
     browser = show("one-row", x="3,2,5,1", step=1)
     browser.run("location.hash = 'figure=one-row&x=11.1&type=f16&step=1'")
@@ -312,17 +286,6 @@ def test_parentheses_do_not_matter_up_to_the_last_bits(show):
     assert len(answers) <= 2
     browser.type("a")
     assert browser.cell("bit patterns").startswith("42 trees, ")
-
-
-def test_a_merge_keeps_the_focus_and_no_key_reaches_the_theme(show):
-    browser = show("parentheses", tree="")
-    browser.focus("[data-merge='0']")
-    for left in (3, 2, 1, 0):
-        browser.type("Enter")
-        assert browser.run("return document.activeElement.dataset.merge || 'none'") != "none"
-        assert browser.run("return document.querySelectorAll('[data-merge]').length") == left + 1
-    browser.type("Enter")
-    assert browser.cell("tree") == "(((((1 2) 3) 4) 5) 6)"
 
 
 # --- The gradient ---
@@ -410,15 +373,6 @@ def test_the_ladder_shows_the_shares_of_the_recording(show):
                 for name, value in shares(rows, begin, end).items():
                     got = float(browser.cell(f"{place}-{name}").removesuffix(" %"))
                     assert abs(got - value) <= 0.0501, (rung, name, got, value)
-
-
-@pytest.mark.skipif(not TIMELINE.exists(), reason="no recording of the Hopper rungs")
-def test_the_ladder_is_driven_by_keys(show):
-    browser = show("ladder", **{"from": 1000, "to": 3000})
-    for key, want in (("+", "1500 to 2500"), ("ArrowRight", "1750 to 2750"),
-                      ("ArrowLeft", "1500 to 2500"), ("-", "1000 to 3000")):
-        browser.type(key)
-        assert browser.cell("range") == f"cycles {want}"
 
 
 # --- The opening scene ---

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from helpers import attention, compare, lines_of, load, normal, option_words, save, stage
+from helpers import compare, lines_of, load, normal, save, stage
 
 
 def answer(number, variant, x, *words, **files):
@@ -57,16 +57,6 @@ def test_the_fold_names_the_step_of_stage_3_and_changes_no_bit(mask):
               *(word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")), "--lse", "lse.npy")
         answers.append([load(name).tobytes() for name in ("o.npy", "lse.npy")])
     assert answers[0] == answers[1]
-
-
-def test_a_wide_head_errs_no_more_than_a_narrow_one():
-    """A sum of 1024 products is 8 sums of 128."""
-    errors = []
-    for dim in (128, 1024):
-        q, k, v = (normal(2, 150, dim, seed=seed).astype("f4") for seed in range(3))
-        stage(4, "run", "--variant", "all_cores", "--o", "o.npy", *option_words(q=q, k=k, v=v))
-        errors.append(np.std(load("o.npy") - attention(q, k, v)[0]))
-    assert errors[1] < 1.2 * errors[0]
 
 
 def test_recomputed_and_reloaded_terms_are_the_same():

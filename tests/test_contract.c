@@ -178,27 +178,6 @@ Test(contract, counts_follow_the_mask)
     cr_expect(problem_pairs(&p) == 64, "%g", problem_pairs(&p));
 }
 
-/* Sizes from a command line or a file whose product is no size_t. */
-Test(contract, sizes_that_overflow_are_as_large_as_can_be)
-{
-    size_t big = (size_t)1 << 40;
-    struct problem p = plain, rows = {.op = OP_SOFTMAX, .rows = big, .cols = big};
-    p.seqlen_k = p.head_dim = big;
-    cr_expect(array_count(&p, ARRAY_K) == SIZE_MAX);
-    cr_expect(problem_bytes(&p) == SIZE_MAX);
-    cr_expect(problem_bytes(&rows) == SIZE_MAX);
-    rows.rows = 3, rows.cols = 5;
-    cr_expect(problem_bytes(&rows) == 2 * 15 * sizeof(float));
-    /* 2^33 queries and keys: the scores of stages 1 and 2 */
-    p = plain;
-    p.seqlen_q = p.seqlen_k = (size_t)1 << 33;
-    static const struct variant *const quadratic[] = {
-        &naive_simd, &naive_threads, &safe_simd, &safe_threads};
-    for (int i = 0; i < 4; i++)
-        cr_expect(variant_scratch(quadratic[i], &p) == SIZE_MAX, "%s", quadratic[i]->name);
-    cr_expect(size_times(SIZE_MAX, 2) == SIZE_MAX && size_plus(SIZE_MAX, 1) == SIZE_MAX);
-}
-
 /* Where layout.h says that rows lie, against the formulas: the reference gathers by the same
  * functions, and would make the same mistake. */
 Test(contract, rows_lie_where_the_definition_says)

@@ -76,25 +76,6 @@ def test_pages_have_no_dangling_links_and_help_only_what_works(made):
     assert not {"course", "grade", "test", "mpi"} & set(verbs)
 
 
-@pytest.mark.parametrize("upto", [3, 5])
-def test_every_command_of_make_on_a_page_is_there_or_said_not_to_be(made, upto):
-    out, _, three = made
-    pages = three if upto == 3 else {str(x): x.read_text(encoding="utf-8") for x in [
-        *(out / "students").rglob("*.md"), out / "students/Makefile"]}
-    verbs = {"profile"} | set(verbs_of(next(y for x, y in pages.items() if x.endswith("Makefile"))))
-    seen = 0
-    for name, text in pages.items():
-        if not name.endswith(".md"):
-            continue
-        for found in re.finditer(r"`[^`\n]*\bmake ([a-z_-]+)( RUNG)?[^`]*`( \(not in this copy\))?|^make ([a-z_-]+)",
-                                 text, re.M):
-            verb = found[1] or found[4]
-            here = verb in verbs and not (upto < 5 and found[2])
-            assert here or found[3], f"{name}: {found[0]}"
-            seen += 1
-    assert seen > 20
-
-
 def test_every_verb_of_the_students_help_works(made):
     students = made[0] / "students"
     makefile = (students / "Makefile").read_text(encoding="utf-8")
@@ -164,16 +145,3 @@ def test_again_repairs_and_keeps_what_an_instructor_changed(made, tmp_path):
     course("--out", out, "--seed", "a seed", "--upto", "5")
     assert git(students, "rev-parse", "HEAD^{tree}") == head
     assert "another SEED" in course("--out", out, "--seed", "other", want=2).err
-
-
-def test_cells_of_the_notebook_ask_make_for_what_there_is():
-    """In a clone, as it stands in the notebook; make says what it would do."""
-    cells = [x for x in json.loads((ROOT / "notes/rented_gpu.ipynb").read_text(encoding="utf-8"))["cells"]
-             if x["cell_type"] == "code"]
-    said = []
-    for cell in cells:
-        magic, script = "".join(cell["source"]).split("\n", 1)
-        assert magic == "%%bash"
-        said.append(run("bash", "-c", script, env={
-            "REPOSITORY": ROOT, "NO_INSTALL": 1, "MAKEFLAGS": "NVCC= -n"}).out)
-    assert len(said) == 2 and "05_flash_cuda check" in said[1]

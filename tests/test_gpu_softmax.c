@@ -47,20 +47,6 @@ Test(gpu_softmax, two_pass_cuts_a_long_row_in_slices)
     expect_right(&gpu_two_pass, 1, 100003);
 }
 
-Test(gpu_softmax, one_pass_says_what_it_takes)
-{
-    static const struct { enum dtype dtype; size_t cols; const char *name; } cases[] = {
-        {F32, 1, "gpu_registers"},     {F32, 4608, "gpu_registers"},   {F32, 4609, "gpu_shared"},
-        {BF16, 9216, "gpu_registers"}, {BF16, 9217, "gpu_shared"},
-        {F32, 1 << 20, "gpu_two_pass"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct problem p = rows_of(OP_SOFTMAX, 1, cases[i].cols);
-        p.dtype = cases[i].dtype;
-        cr_expect_str_eq(gpu_one_pass.picks(&p), cases[i].name, "%zu elements", p.cols);
-    }
-}
-
 /* The table of traffic: 6, 6, 4 and 4, 3, 3, 2 passes, and stage 1's 3. */
 Test(gpu_softmax, predicted_passes_are_those_of_the_table)
 {

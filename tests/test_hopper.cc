@@ -102,35 +102,6 @@ Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
                   {"no barrier or arrival orders it before"});
 }
 
-/* A warp writes four matrices, of which the next product reads the columns as rows. */
-static __global__ void transpose_kernel(uint16_t *seen, bool fence)
-{
-    struct operands &shared = dynamic_shared<struct operands>();
-    const int lane = threadIdx.x % 32;
-    uint32_t r[4];
-    float d[32];
-    for (int i = 0; i < 4; i++) /* element (row, column) of matrix i is 100 i + 10 row + column */
-        r[i] = (uint32_t)(100 * i + lane / 4 * 10 + lane % 4 * 2) * 0x10001u + 0x10000u;
-    if (threadIdx.x < 32) stmatrix_transposed(shared_address(shared.a + 8 * lane), r);
-    if (fence) fence_proxy_async();
-    __syncthreads();
-    wgmma_dsk<__half, true>(d, descriptor_qk(shared.a), descriptor_v(shared.b, 64));
-    wgmma_commit();
-    wgmma_wait<0>();
-    for (int i = threadIdx.x; i < 256; i += blockDim.x) seen[i] = shared.a[i];
-}
-
-Test(hopper, stmatrix_transposed_writes_columns_and_wgmma_wants_a_fence)
-{
-    const size_t bytes = sizeof(struct operands);
-    std::vector<uint16_t> seen(256);
-    launch(1, 128, bytes, transpose_kernel, seen.data(), true);
-    for (int i = 0; i < 256; i++) /* row c of the memory is column c */
-        cr_assert(seen[i] == i / 64 * 100 + i % 8 * 10 + i / 8 % 8, "%d: %d", i, seen[i]);
-    expect_report([&] { launch(1, 128, bytes, transpose_kernel, seen.data(), false); },
-                  {"wgmma: thread", "has written to this tile", "without fence_proxy_async()"});
-}
-
 struct floats {
     alignas(128) float in[64], out[64];
     uint64_t full;

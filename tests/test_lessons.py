@@ -98,14 +98,6 @@ def test_a_lesson_is_read_in_one_sitting(stage):
     assert len(files) <= 3 and sum(lines) <= 250, files
 
 
-def test_an_edit_of_the_lesson_shows_in_its_trace():
-    """There is no second copy: `trace` prints what stage.c watches."""
-    for stage in STAGES[:3]:
-        watched = set(re.findall(r'watch(?:_row)?\("(\w+)"', (ROOT / stage / "stage.c").read_text()))
-        columns = set(run(BUILD / stage, "trace").out.split())
-        assert watched and watched <= columns
-
-
 def test_every_stage_has_the_eight_headings_within_120_lines():
     for stage in STAGES:
         text = TEXT[ROOT / stage / "README.md"]

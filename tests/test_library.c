@@ -35,17 +35,6 @@ Test(library, cases_of_the_suite_are_right)
     cr_expect(refused > 0, "all cases are supported: drop UNSUPPORTED from judge_library()");
 }
 
-Test(library, without_keys_a_kernel_is_found)
-{
-    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 2, 1, 3, 0, 8, 16}, 0, 0);
-    for (int type = F32; type <= BF16; type++) {
-        struct inputs *in = inputs_of(p, RANDOM, (enum dtype)type);
-        for (int device = CPU; device <= GPU; device++)
-            cr_expect(!judge_library(in, device, NULL, "no keys"));
-        inputs_free(in);
-    }
-}
-
 Test(library, kernels_are_taken_by_name)
 {
     static const char *const names[2][2] = {{"tiled", "microkernel"}, {"tiled", "register_tiled"}};

@@ -164,41 +164,6 @@ static const char *kernel_of(struct five_steps_attention_problem p)
     return name;
 }
 
-/* float32 on a GPU: a sentence encoder has packed sequences, a generator of text pages, and
- * its prompt arrays of another layout. */
-Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
-{
-    struct five_steps_attention_problem p = sound();
-    p.device = GPU, p.page_table = NULL;
-    p.seqlen_q = p.seqlen_k = p.total_q = 100, p.total_k = 100; /* too many for split_kv_f32 */
-    cr_expect_str_eq(kernel_of(p), "general_tiled");
-    p.cu_seqlens_q = p.cu_seqlens_k = NULL;
-    p.q_strides = (struct five_steps_strides){800, 4, 8};
-    cr_expect_str_eq(kernel_of(p), "general_tiled");
-
-    p = on_gpu(); /* a step with a sequence in pages of 4 keys */
-    p.page_table = pages, p.seqlen_q = 1, p.window = 1;
-    cr_expect_str_eq(kernel_of(p), "split_kv_f32");
-}
-
-/* Keys of 16 bits become floats a block at a time: a step of a sequence of a million keys takes no
- * more memory than one of 512. */
-Test(library_calls, pages_of_16_bits_are_not_copied)
-{
-    struct five_steps_attention_problem p = on_gpu();
-    struct five_steps_error error;
-    size_t bytes[2];
-    p.device = 0, p.page_table = pages, p.seqlen_q = 1, p.page_size = 512, p.batch = 64;
-    for (int type = FIVE_STEPS_F16; type <= FIVE_STEPS_BF16; type++)
-        for (int i = 0; i < 2; i++) {
-            p.type = type, p.pages_per_sequence = i ? 2048 : 1;
-            p.seqlen_k = p.pages_per_sequence * p.page_size;
-            p.n_pages = p.batch * p.pages_per_sequence;
-            cr_assert(!five_steps_attention_workspace(&p, &bytes[i], &error), "%s", error.message);
-            cr_expect(bytes[i] == bytes[0], "%zu bytes, not %zu", bytes[i], bytes[0]);
-        }
-}
-
 /* A program that was compiled with the first header knows none of the new fields. */
 Test(library_calls, problem_of_the_first_version_is_accepted)
 {

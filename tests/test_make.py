@@ -75,17 +75,6 @@ def test_what_a_user_gives_reaches_the_program_as_one_word(place):
     assert "[$(id)]" in done.out, done
 
 
-def test_a_folder_of_submissions_may_have_any_name(place):
-    name = place / """it's $HOME "x" """.strip()
-    name.mkdir()
-    built = [str(place / "b" / tool) for tool in ("jail", "child.o", "ceiling", "libharness.a")]
-    for tool in built:
-        write(tool)
-    old = [word for tool in built for word in ("-o", tool)]
-    done = make(*old, "grade", "EX=nosuch", f"SUBMISSIONS={name}", want=2)
-    assert "no stage or exercise 'nosuch'" in done.err, done
-
-
 # --- What is missing. ---
 
 @pytest.mark.parametrize("request_, missing, command", [
@@ -200,15 +189,6 @@ def test_every_rung_is_compared_with_the_one_before_it(prefix, rooms):
     assert ("with these asides" in said) == (not prefix)
 
 
-def test_a_rung_says_which_headers_come_with_it():
-    """And the last gradient, that it rests on both branches."""
-    said = make("diff", "RUNG=12").out
-    assert re.search(r"\n  headers q_pipeline.h \(\d+\) scheduler.h \(\d+\) lines\n", said)
-    assert "headers" not in make("diff", "RUNG=11").out
-    said = make("diff", "RUNG=backward/8").out
-    assert "06_wide_heads.cu (" in said and "last_keys_first" in said
-
-
 def test_makefiles_are_short_and_help_fits_a_terminal():
     assert all(len(line) <= 90 for line in make("help").out.splitlines())
     assert len((ROOT / "Makefile").read_text(encoding="utf-8").splitlines()) <= 140
@@ -260,18 +240,6 @@ def test_an_object_depends_on_the_headers_that_it_includes(place):
     make("-q", *there, tree=place, want=1)
     os.utime("common/core/problem/dtype.h", (1e9, 1e9))
     make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
-
-
-def test_cpu_objects_are_the_same_with_gpu_code(place):
-    """`make cuda` after `make` compiles GPU code only, and links the programs again.  (nvcc is
-    not called, so any name will do.)"""
-    kernel = place / "b/obj/01_naive/gpu/rows.cpu.o"
-    columns = place / "b/obj/common/core/measurement/csv.o"
-    make(kernel, columns)
-    for settings, target, remade in (("CUDA=0", kernel, 0), ("CUDA=1", kernel, 0),
-                                     ("CUDA=1 CXXFLAGS=-O1", kernel, 1),
-                                     ("CUDA=0", columns, 0), ("CUDA=1", columns, 1)):
-        make("-q", "NO_INSTALL=1", "NVCC=/no/nvcc", *settings.split(), target, want=remade)
 
 
 def test_clang_reads_every_c_and_c_plus_plus_file():

@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from helpers import (BUILD, FIXTURE, HANG, ROOT, STAGES, compare, copy_sources, lines_of, load, make,
+from helpers import (BUILD, FIXTURE, HANG, ROOT, STAGES, compare, copy_sources, load, make,
                      normal, run, save, stage, wait_for)
 
 MPI, GPUS_MPI = BUILD / "04_monoid_tiled_cpu_mpi", BUILD / "05_flash_cuda_mpi"
@@ -51,30 +51,6 @@ def test_suite_of_a_finite_mask():
     """Rows of -1e30 alone: parts that were merged by lse would weigh alike, whatever their keys."""
     out = ranks(3, "check", "--case", "attention-finite@30-18x70-d64-bias").out
     assert out.endswith(" 4 checks passed, 0 failed\n"), out
-
-
-def test_suite_of_random_problems_and_one_strategy():
-    assert ranks(3, "check", "--random", 40).out.endswith(" 0 failed\n")
-    out = ranks(2, "check", "--quick", "--strategy", "ring").out
-    assert "\nring " in out and "tree" not in out
-
-
-def test_usage_help_and_version():
-    for words in (["--help"], ["bench", "-h"], ["run", "--q", "x.npy", "--help"]):
-        out = ranks(2, *words).out
-        assert out.count("mpirun -n R ") == 1 and "Exit status:" in out
-        assert "trace" not in out and "--gpus" not in out and "--strategy" in out
-    name, number = ranks(2, "bench", "--version").out.split()
-    assert name == MPI.name and number[0].isdigit()
-
-
-def test_usage_bench_writes_a_line_for_each_strategy():
-    ranks(2, "bench", "--quick", "--seqlen-q", 64, "--csv", "a.csv")
-    rows = lines_of("a.csv")
-    assert [row["variant"] for row in rows] == [f"{s}-2" for s in STRATEGIES]
-    assert {row["stage"] for row in rows} == {STAGES[3]} and rows[0]["threads"] == "2"
-    fails(2, "not a multiple", ranks(2, "bench", "--heads-q", 3, "--heads-kv", 2, want=None))
-    fails(2, "--csv", ranks(2, "bench", "--quick", "--csv", "no/such", want=None))
 
 
 def test_files_give_the_answer_of_one_process():

@@ -115,18 +115,6 @@ def test_threads_that_have_called_nothing_before():
             five_steps.attention(q, k, v, causal=True), want, rtol=0, atol=0) for _ in range(30)], range(4))
 
 
-def test_operators_and_compile():
-    from five_steps import torch_operations as t
-    q = random(2, 3, 64, 64)
-    torch.library.opcheck(t._attention, (q, q, q, *[None] * 5, 0, 0, True, -1, -1, 0.0, 0.0, False))
-
-    def f(q, k, v):
-        return five_steps.softmax(five_steps.attention(2 * q, k, v, causal=True))
-    with torch.no_grad():
-        got = torch.compile(f, fullgraph=True, backend="aot_eager")(q, q, q)
-        assert torch.equal(got, f(q, q, q))
-
-
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
 def test_the_tensors_device_counts():
     """Not the current one; also on a side stream and in a graph."""

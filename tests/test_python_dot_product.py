@@ -129,36 +129,3 @@ def test_what_cannot_be_is_refused(words, given):
 
 
 # --- Models of transformers as their configurations have them by default. ---
-
-def models():
-    transformers = pytest.importorskip("transformers")
-    import five_steps.transformers  # noqa: F401  pylint: disable=unused-import
-    torch.manual_seed(1)
-    small = {"vocab_size": 64}
-    return {
-        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            n_layer=2, n_embd=32, n_head=4, n_positions=32, **small)),
-        "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(
-            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, **small)),
-        "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
-            d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0, **small))}
-
-
-@pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
-def test_models_train_as_they_are_configured(name):
-    """Without dropout the gradients are those of eager attention; with it every weight has one."""
-    model = models()[name]()
-    tokens, padding = torch.randint(1, 64, (2, 9)), torch.ones(2, 9, dtype=torch.long)
-    padding[1, 7:] = 0
-    gradients = {}
-    for way in ("eager", "five_steps"):
-        model.set_attn_implementation(way)
-        model.eval().zero_grad()
-        model(input_ids=tokens, attention_mask=padding, labels=tokens).loss.backward()
-        gradients[way] = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    agree(gradients["five_steps"], gradients["eager"])
-    assert len(gradients["eager"]) == len(gradients["five_steps"])
-    model.train().zero_grad()
-    model(input_ids=tokens, attention_mask=padding, labels=tokens).loss.backward()
-    trained = [p.grad for p in model.parameters() if p.grad is not None]
-    assert len(trained) == len(gradients["eager"]) and all(g.isfinite().all() for g in trained)

@@ -1,9 +1,5 @@
 """test_python_same_bits.py: what the Python package promises of bits: invariant=True, and gradients in a
 fixed order; on the CPU and, where there is one, on a GPU."""
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -109,27 +105,6 @@ def test_ten_thousand_keys_are_merged_alike_alone_and_in_a_batch(kind, dtype):
     table, lengths = np.zeros((70, 1), "i4"), np.array([1] * 69 + [n], "i4")
     got = promised(kind, dtype, "decode", np.repeat(q[:, :, -1], 70, 0), *pages, table, lengths)
     same([a[-1] for a in got], [a[0, :, -1] for a in want])
-
-
-THREADS = """
-import hashlib, numpy, five_steps
-r = numpy.random.default_rng(1)
-q, k, v = (r.standard_normal((2, 4, n, 32), "f4") for n in (200, 9000, 9000))
-hash = hashlib.sha256()
-for a in (q, q[:, :, :1]):
-    hash.update(five_steps.attention(a, k, v, causal=True, INVARIANT).tobytes())
-print(hash.hexdigest())
-"""
-
-
-@pytest.mark.parametrize("invariant", ["invariant=True", ""], ids=["invariant", "default"])
-def test_no_bit_depends_on_the_number_of_threads(invariant):
-    texts = set()
-    for threads in "1", "2", "3":
-        env = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(sys.path)}
-        texts.add(subprocess.run([sys.executable, "-c", THREADS.replace("INVARIANT", invariant)], env=env,
-                                 check=True, capture_output=True, text=True).stdout)
-    assert len(texts) == 1
 
 
 DETERMINISTIC = [(dtype, n, d, more) for dtype in ("float32", "bfloat16") for n, d, more in (

@@ -118,18 +118,6 @@ def test_a_call_that_looks_like_an_earlier_one():
             assert torch.equal(o, five_steps.attention(q, k, v, **options))
 
 
-def test_packed_sequences_whose_longest_is_known():
-    """The same as when the library looks for it; a bound that is too small is refused."""
-    q, k, v = tensors((12, 4, 8), (20, 2, 8), (20, 2, 8))
-    sums = {"cu_seqlens_q": SUMS_Q, "cu_seqlens_k": SUMS_K}
-    want = five_steps.attention(q, k, v, causal=True, **sums)
-    for more in (0, 3):
-        assert torch.equal(want, five_steps.attention(q, k, v, causal=True, max_seqlen_q=12 + more,
-                                                      max_seqlen_k=20 + more, **sums))
-    with pytest.raises(five_steps.FiveStepsError, match="longest"):
-        five_steps.attention(q, k, v, max_seqlen_q=1, max_seqlen_k=20, **sums)
-
-
 # --- PyTorch around it. ---
 
 def test_rows_that_no_gpu_takes_are_copied(monkeypatch):
