@@ -157,13 +157,6 @@ Test(library_calls, mistakes_are_named)
           p.type = FIVE_STEPS_F16, p.invariant = 1);
 }
 
-static const char *kernel_of(struct five_steps_attention_problem p)
-{
-    const char *name = "none";
-    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    return name;
-}
-
 /* A program that was compiled with the first header knows none of the new fields. */
 Test(library_calls, problem_of_the_first_version_is_accepted)
 {
