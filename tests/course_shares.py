@@ -2,17 +2,37 @@
 ones (SLOW of students.py): a4_tiled of the processor's multiply-adds; a5_fused, where there is a GPU with nvcc, of the
 GPU's from shared memory.  The lines of this machine are replaced."""
 import copy
+import csv
+import datetime
+import os
 import pathlib
 import shutil
 import statistics
+import subprocess
 import sys
 
-from class_of_100 import write_lines
+from helpers import ROOT
 from students import EXERCISES, SLOW, TOOLS
 
 from judge import Judge
 
 RUNS = 3
+
+
+def said(*words):
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def write_lines(path, lines):
+    """The lines of this machine are replaced."""
+    model = next((x.split(": ")[1] for x in pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
+                  if x.startswith("model name")), "?")
+    gpu = said("sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader") or "no GPU"
+    machine, commit = f"{model}; {len(os.sched_getaffinity(0))} cores; {gpu}", said("git", "rev-parse", "--short=10", "HEAD")
+    header, *old = csv.reader(path.read_text(encoding="utf-8").splitlines())
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *(x for x in old if x[0] != machine), *(
+            [machine, *x, datetime.date.today(), commit] for x in lines)])
 
 
 def main():
@@ -30,7 +50,7 @@ def main():
                 print(*lines[-1], flush=True)
     finally:
         judge.close()
-    write_lines(pathlib.Path(sys.argv[1]), ["assignment", "file", "percent of the ceiling", "runs"], lines)
+    write_lines(pathlib.Path(sys.argv[1]), lines)
 
 
 if __name__ == "__main__":

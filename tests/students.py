@@ -181,14 +181,17 @@ HONEST = {
 
 
 def write_class(folder, students):
-    """Every student hands in all solutions, one of them spoiled; every fifth is hostile."""
+    """Every student hands in all solutions, one of them spoiled; every fifth is hostile.  Returns whose is which."""
     right = {name: solution(name) for name in EXERCISES}
     spoiled = [(x, mistaken(x)) for x in MISTAKES] + [(f"right_{x}", ("online_step", how(right["online_step"])))
                                                      for x, how in HONEST.items()]
     hostile = [(x, ("online_step", text)) for x, (text, _) in HOSTILE.items()]
+    found = {}
     for i in range(students):
         student, (which, text) = hostile[i // 5 % len(hostile)] if i % 5 == 0 else spoiled[i % len(spoiled)]
+        found[f"{student}_{i}"] = which
         for name, data in (right | {which: text}).items():
             path = folder / f"{student}_{i}" / EXERCISES[name].file.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return found

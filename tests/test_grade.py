@@ -13,7 +13,9 @@ import time
 import pytest
 
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
-from students import ANSWER, HOSTILE, handed_out, solution, tool_words
+from students import ANSWER, EXERCISES, HOSTILE, MISTAKES, handed_out, solution, tool_words, write_class
+
+from source import parts_of
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 TOOL_WORDS = tool_words()
@@ -232,5 +234,24 @@ def test_compiler_sees_no_solutions_and_writes_its_own_folder_only(place):
     assert run(BUILD / "jail", "-w", place, want=2).err.startswith("usage")
 
 @pytest.mark.long
-def test_a_hundred_students_have_the_same_marks_again_and_what_they_deserve(place):
-    run(sys.executable, ROOT / "tests/class_of_100.py", "class.csv", timeout=None)
+def test_a_hundred_students_have_the_same_marks_in_other_company_and_what_they_deserve(place):
+    """Every fifth is hostile; then the hostile ones and the others apart.  What includes a file that is wrong may
+    be wrong too."""
+    def marks(folder):
+        run(*GRADE, "--submissions", folder, "--out", f"{folder}.out", *TOOL_WORDS, timeout=None)
+        students = json.loads((place / f"{folder}.out/grades.json").read_text(encoding="utf-8"))["students"]
+        return {(who, x): y["marks"] for who, one in students.items() for x, y in one["exercises"].items()}
+
+    spoiled = write_class(place / "class", 100)
+    first = marks("class")
+    (place / "apart").mkdir()
+    for who in spoiled:
+        if who.rsplit("_", 1)[0] in HOSTILE:
+            (place / "class" / who).rename(place / "apart" / who)
+    assert marks("class") | marks("apart") == first
+    for (who, x), got in first.items():
+        name, points = who.rsplit("_", 1)[0], EXERCISES[x].points
+        if x == spoiled[who] and name in HOSTILE | MISTAKES:
+            assert got == 0 if name in HOSTILE else got < points, (who, x, got)
+        elif f"{spoiled[who]}.c" not in parts_of(EXERCISES[x], lambda _: b""):
+            assert got == points, (who, x, got)

@@ -10,8 +10,7 @@ import subprocess
 
 from helpers import HANG, wait_for
 
-KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowLeft": "\ue012", "ArrowUp": "\ue013",
-        "ArrowRight": "\ue014", "ArrowDown": "\ue015", "Enter": "\ue007", "Tab": "\ue004"}
+KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowRight": "\ue014", "Tab": "\ue004"}
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
          "--hide-scrollbars", "--allow-file-access-from-files",
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
@@ -75,22 +74,6 @@ class Browser:
                    for key in keys for kind in ("keyDown", "keyUp")]
         self.ask("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": actions}]})
 
-    def drag(self, *points):
-        """The mouse, pressed at the first point and released at the last."""
-        moves = [{"type": "pointerMove", "x": int(x), "y": int(y), "duration": 40}
-                 for x, y in points]
-        down, up = {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}
-        self.ask("POST", "/actions", {"actions": [
-            {"type": "pointer", "id": "m", "actions": [moves[0], down, *moves[1:], up]}]})
-
-    def click(self, selector):
-        self.run("arguments[0].scrollIntoView({block: 'center'})", self.find(selector))
-        x, y, wide, tall = self.box(selector)
-        self.drag((x + wide / 2, y + tall / 2), (x + wide / 2, y + tall / 2))
-
-    def find(self, selector):
-        return self.ask("POST", "/element", {"using": "css selector", "value": selector})
-
     def box(self, selector):
         return self.run("const b = document.querySelector(arguments[0]).getBoundingClientRect();"
                         "return [b.x, b.y, b.width, b.height]", selector)
@@ -114,9 +97,10 @@ class Browser:
         """What the script returns once it is not false."""
         return wait_for(lambda: self.run(script, *arguments))
 
-    def picture(self, path, selector=None):
-        where = f"/element/{next(iter(self.find(selector).values()))}" if selector else ""
-        pathlib.Path(path).write_bytes(base64.b64decode(self.ask("GET", f"{where}/screenshot")))
+    def picture(self, path, selector):
+        found = self.ask("POST", "/element", {"using": "css selector", "value": selector})
+        shot = self.ask("GET", f"/element/{next(iter(found.values()))}/screenshot")
+        pathlib.Path(path).write_bytes(base64.b64decode(shot))
 
     def faults(self):
         """Messages on the console, and requests that leave, since the last call."""
