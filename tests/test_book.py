@@ -5,19 +5,14 @@ import hashlib
 import html.parser
 import os
 import re
-import sys
 import urllib.parse
 
 import numpy as np
 import pytest
 
-from helpers import BUILD, OUTSIDE, ROOT, lines_of, run
+import webdriver
+from helpers import BUILD, OUTSIDE, ROOT, run
 
-sys.path[:0] = [str(ROOT / "common/products/reports")]
-import webdriver  # noqa: E402
-from ladder import RUNGS  # noqa: E402
-
-TIMELINE = ROOT / "notes/results/hopper/timeline.csv"
 FIGURE = "[data-figure]"
 
 
@@ -342,37 +337,6 @@ def test_a_size_that_cannot_be_is_complained_about(show, state, word):
     assert moved(browser, "main")[0] > 0
     browser.fill("[data-input='nk']", "99")
     assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
-
-
-# --- The ladder ---
-
-def shares(lines, begin, end):
-    """Percent of begin ... end by role and activity."""
-    out = {}
-    for line in lines:
-        at = int(line["begin"])
-        for word in line["bars"].split():
-            b, at = at, at + int(word[1:])
-            name = f"{line['role']}-{word[0]}"
-            out[name] = out.get(name, 0) + 100 * max(0, min(at, end) - max(b, begin)) / (end - begin)
-    return out
-
-
-@pytest.mark.skipif(not TIMELINE.exists(), reason="no recording of the Hopper rungs")
-def test_the_ladder_shows_the_shares_of_the_recording(show):
-    """Of the last rung beside the first one: over the whole, and a part of it."""
-    lines = lines_of(TIMELINE)
-    rungs = [name for name in RUNGS if any(line["variant"] == name for line in lines)]
-    for dim, causal in sorted({(line["head_dim"], line["causal"]) for line in lines}):
-        for begin, end in ((0, 12000), (1500, 2300)):
-            browser = show("ladder", rung=rungs[-1], beside=rungs[0], shape=f"{dim}-{causal}",
-                           **{"from": begin, "to": end})
-            for place, rung in enumerate((rungs[-1], rungs[0])):
-                rows = [line for line in lines if (line["variant"], line["head_dim"],
-                        line["causal"]) == (rung, dim, causal)]
-                for name, value in shares(rows, begin, end).items():
-                    got = float(browser.cell(f"{place}-{name}").removesuffix(" %"))
-                    assert abs(got - value) <= 0.0501, (rung, name, got, value)
 
 
 # --- The opening scene ---

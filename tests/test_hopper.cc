@@ -102,49 +102,6 @@ Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
                   {"no barrier or arrival orders it before"});
 }
 
-struct floats {
-    alignas(128) float in[64], out[64];
-    uint64_t full;
-};
-
-/* Adds what it loads to `sums`, block after block: block b is the (b + 1)-th. */
-static __global__ void add_kernel(const float *from, float *sums, int *counter, bool fence)
-{
-    struct floats &shared = dynamic_shared<struct floats>();
-    if (threadIdx.x == 0) {
-        mbarrier_init(&shared.full, 1);
-        mbarrier_arrive_expect_tx(&shared.full, sizeof shared.in);
-        tma_load_bytes(shared.in, from, sizeof shared.in, &shared.full);
-    }
-    __syncthreads();
-    mbarrier_wait(&shared.full, 0);
-    const float *x = shared.in + 4 * threadIdx.x;
-    if (threadIdx.x < 16) store_four(shared.out + 4 * threadIdx.x, x[0], x[1], x[2], x[3]);
-    if (threadIdx.x < 16) add_four(sums + 64 + 4 * threadIdx.x, x[0], x[1], x[2], x[3]);
-    if (fence) fence_proxy_async();
-    __syncthreads();
-    if (threadIdx.x) return;
-    wait_for_count(counter, (int)blockIdx.x);
-    tma_add_floats(sums, shared.out);
-    tma_store_commit();
-    tma_store_wait();
-    sums[128 + blockIdx.x] = sums[63];
-    count(counter);
-}
-
-Test(hopper, blocks_add_floats_in_the_order_that_they_wait_for)
-{
-    const size_t bytes = sizeof(struct floats);
-    std::vector<float> from(64), sums(128 + 9);
-    int counter = 0;
-    for (int i = 0; i < 64; i++) from[i] = (float)i;
-    launch(9, 32, bytes, add_kernel, from.data(), sums.data(), &counter, true);
-    for (int i = 0; i < 128; i++) cr_assert(sums[i] == 9.0f * (float)(i % 64), "%d: %g", i, sums[i]);
-    for (int b = 0; b < 9; b++) cr_assert(sums[128 + b] == 63.0f * (float)(b + 1), "block %d", b);
-    expect_report([&] { launch(1, 32, bytes, add_kernel, from.data(), sums.data(), &counter, false); },
-                  {"TMA: thread", "has written to this tile", "without fence_proxy_async()"});
-}
-
 /* --- Counters between blocks --- */
 
 static __global__ void count_kernel(int *counter, unsigned counts)

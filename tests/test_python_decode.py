@@ -107,13 +107,6 @@ def test_new_keys_are_written_behind_the_old(kind, layout, n, lengths):
         five_steps.append(*new, *again, given(kind, table), ROOM, layout=layout)
 
 
-@everywhere
-def test_a_padded_cache_needs_no_table(kind):
-    q, _, _, (k, v) = problem(2)
-    got = call(kind, "decode", q, k, v, None, np.array([2, 9, 24]))
-    compare(got, by_rows(kind, q, (k, v), [2, 9, 24])[0], 3e-6)
-
-
 @kinds
 def test_out_is_written(kind):
     q, pools, table, _ = problem()

@@ -84,18 +84,6 @@ Test(reference, nan_reaches_exactly_what_it_must)
     expect_nans(&s, ".........", "a query that sees nothing");
 }
 
-Test(reference, infinite_value_is_infinite_in_its_column)
-{
-    struct spoiled s;
-    spoil_new(&s);
-    s.v[2] = -INFINITY;
-    struct standard *r = standard_new(&s.p, &s.a);
-    for (int i = 0; i < 3; i++)
-        cr_expect(r->answer[ARRAY_O].want[2 * i] == -INFINITY && isfinite(r->answer[ARRAY_O].want[2 * i + 1]), "row %d", i);
-    cr_expect(!r->v_is_finite);
-    standard_free(r);
-}
-
 /* That is causal attention of as many copies of the query as there are keys. */
 Test(reference, scan_is_attention_on_every_prefix)
 {

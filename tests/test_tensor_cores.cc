@@ -1,5 +1,5 @@
-/* test_tensor_cores.cc: how split-KV cuts the keys, what it refuses before it allocates, and which
- * gradient is taken; and that kernels with invariant bits have the same. */
+/* test_tensor_cores.cc: how split-KV cuts the keys and what it refuses before it allocates; and that
+ * kernels with invariant bits have the same. */
 #include <criterion/criterion.h>
 
 #include <vector>
@@ -14,8 +14,6 @@ extern "C" {
 }
 
 extern "C" const struct variant general, general_tiled, invariant, split_kv, split_kv_f32;
-extern "C" const struct variant gradient_overlap, gradient_wide_heads, gradient_narrow_heads,
-    gradient_in_order;
 
 static struct problem decode(const struct variant *by, size_t queries, size_t keys)
 {
@@ -54,25 +52,6 @@ Test(tensor_cores, split_kv_refuses_what_it_cannot_count)
         cr_expect_null(split->refuses(&p));
         p.batch = most + 1;
         cr_expect_not_null(split->refuses(&p));
-    }
-}
-
-/* The last of the list that does not yield.  The bound is keys x head_dim = 2^17. */
-Test(tensor_cores, the_gradient_in_order_is_taken_where_keys_are_few)
-{
-    static const struct variant *const gradients[] = {&gradient_overlap, &gradient_wide_heads,
-                                                      &gradient_narrow_heads, &gradient_in_order};
-    static const struct { size_t d, keys; const struct variant *taken; } want[] = {
-        {64, 2048, &gradient_in_order},  {64, 2049, &gradient_narrow_heads},
-        {128, 1024, &gradient_in_order}, {128, 1025, &gradient_overlap},
-        {256, 512, &gradient_in_order},  {256, 513, &gradient_wide_heads}};
-    for (const auto &w : want) {
-        struct problem p = decode(&split_kv, 64, w.keys);
-        p.op = OP_BACKWARD, p.scale = 1.0f, p.head_dim = p.head_dim_v = w.d;
-        const struct variant *taken = NULL;
-        for (const struct variant *v : gradients)
-            if (!v->refuses(&p) && !v->yields(&p)) taken = v;
-        cr_expect_eq(taken, w.taken, "d = %zu, %zu keys", w.d, w.keys);
     }
 }
 
