@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import BUILD, STAGES, normal, refused, run, save, stage
+from helpers import BUILD, STAGES, lines_of, normal, refused, run, save, stage
 
 EVERY = range(1, 6)
 QKV = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy"]
