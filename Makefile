@@ -69,7 +69,7 @@ all: build summary
 
 build: $(PROGRAMS)
 
-cuda: build $(BUILD)/libfive_steps.so $(ROOF)
+cuda: build $(BUILD)/libfive_steps.so
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile

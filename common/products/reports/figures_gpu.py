@@ -1,4 +1,4 @@
-"""figures_gpu.py: what the rungs of stage 5 reach; several GPUs; a training of common/products/library/models."""
+"""figures_gpu.py: what the rungs of stage 5 reach; several GPUs."""
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import each, need, read_lines
@@ -114,22 +114,4 @@ def ring_in_time(data):
     caption(drawn, each(data.file("multi_gpu/times.csv")),
             "The ring in time: causal, 64k x 64k, 16 heads, d = 128, bf16",
             "One call, by the events of the GPUs. Copies run under the kernels.")
-    return drawn
-
-
-# --- Training ---
-
-@figure("training.svg", "ladder", svg_hashsalt="notes", font_size=9)
-def training(data):
-    """A small language model trained with both attentions: notes/serving.md."""
-    rows = data.file("library/training.csv", read_lines)
-    rows = rows.astype({"step": float, "loss": float})
-    drawn, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    axes.set(xlabel="step", ylabel="loss, nats per character")
-    axes.spines[["top", "right"]].set_visible(False)
-    for name, words, width, colour in (("pytorch", "PyTorch", 3.5, "#f2b0b0"),
-                                       ("five_steps", "ours", 1, "tab:blue")):
-        one = rows[rows.attention == name]
-        axes.plot(one.step, one.loss, color=colour, linewidth=width, label=words)
-    axes.legend(frameon=False, title=f"{rows.machine[0]}, {rows.date[0][:10]}")
     return drawn

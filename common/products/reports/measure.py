@@ -50,21 +50,17 @@ def both(*asked):
 
 def machine():
     """What a machine is compared with PyTorch on; the plain variants after PyTorch, which need none."""
-    head, heads = "--seqlen-q 4096 --head-dim 64", "--heads-q 16 --seqlen-q 2048 --head-dim {}".format
-    out = [f"{line} || [ $? = 77 ]" for d in (32, 64, 128, 256)
-           for line in both("04_monoid_tiled_cpu", "attention", "amx", f"--dtype bf16 {heads(d)}")]
-    out += bench("04_monoid_tiled_cpu", "attention", "all_cores", head)
-    for d in (64, 128):
-        for mask in ("", "--causal "):
-            out += both("04_monoid_tiled_cpu", "attention", "all_cores", mask + heads(d))
-            out += [f"{line} || [ $? = 77 ]" for line in both(
-                "04_monoid_tiled_cpu", "attention", "dot_bf16" + " amx" * bool(mask), f"--dtype bf16 {mask}{heads(d)}")]
-    for rows, cols in ((1024, 64), (64, 1024), (16, 4096), (524288, 64), (32768, 1024), (32, 1048576)):
-        for program, variant in (("02_safe_softmax", "threads"), ("04_monoid_tiled_cpu", "all_cores")):
-            out += both(program, "softmax", variant, f"--rows {rows} --cols {cols}")
-    return [*out, PEERS_CPU, *(line for program, variant in (
-        ("01_naive", "naive"), ("02_safe_softmax", "recompute"), ("03_online_softmax", "online"),
-        ("04_monoid_tiled_cpu", "fold")) for line in bench(program, "attention", variant, head))]
+    here, head = "04_monoid_tiled_cpu", "--seqlen-q 4096 --head-dim 64"
+    heads = [f"--heads-q 16 --seqlen-q 2048 --head-dim {d} {mask}" for d in (32, 64, 128, 256) for mask in ("", "--causal")]
+    return [*bench(here, "attention", "all_cores", head),
+            *(line for which in heads[2:6] for line in both(here, "attention", "all_cores", which)),
+            *(f"{line} || [ $? = 77 ]" for which in heads for line in both(
+                here, "attention", "amx dot_bf16", f"--dtype bf16 {which}")),
+            *(line for rows, cols in ((1024, 64), (64, 1024), (16, 4096), (524288, 64), (32768, 1024), (32, 1048576))
+              for program, variant in (("02_safe_softmax", "threads"), (here, "all_cores"))
+              for line in both(program, "softmax", variant, f"--rows {rows} --cols {cols}")), PEERS_CPU,
+            *(line for program, variant in zip(STAGES, ("naive", "recompute", "online", "fold"))
+              for line in bench(program, "attention", variant, head))]
 
 
 def shapes(n, dims):
@@ -120,7 +116,7 @@ PARTS = {
             "--seqlen-q 4096 --heads-q 8 --head-dim 64",
             *(f"{MPI} build/04_monoid_tiled_cpu_mpi bench --csv {{csv}} {mask} --seqlen-q 4096 --heads-q 8 "
               f"--head-dim 64 --strategy {way}" for way in ("tree", "ring", "ring-unbalanced"))]], 5),
-    "attention": Part("every rung, its roof and the libraries, by length; six minutes of an H200",
+    "attention": Part("every rung and the libraries, by length; six minutes of an H200",
                       "h200_attention.csv", [f"{PEERS} --variants all --seconds 0.5"]),
     "ladder": Part("every rung at 4k keys", "hopper/ladder.csv", [
         f"{PEERS} --variants all --backends '' --regimes cold --dtype {dtype} {shapes(4096, (64, 128))}"

@@ -6,8 +6,7 @@
 
 Each shape is measured cold and, where its part says so, sustained (rounds.py); the ceiling, a
 matrix product or a read, takes part in the rounds, and its best repeat counts.  Inputs are
-normal random numbers.  The libraries' lines have the stage "peer", the last
-rung without its softmax (build/roof05.so, where it was built) the stage "roof".  A result
+normal random numbers.  The libraries' lines have the stage "peer".  A result
 whose error is above the allowed one, or NaN, is not written; then the exit status is 1.
 
     lengths    16k tokens, 128 to 16k keys, d = 64, 128, 256      decode   one query
@@ -36,7 +35,7 @@ import os
 import sys
 
 from accept import compare, gradients_reference, nearest, reference
-from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
+from ladder import IN_FLOAT, LAST, RUNGS, SPLIT
 from peers_methods import ALL_PEERS, FLASH, PEERS, WRITES_LSE, Library, peer
 from peers_run import TYPES, Problem, Run
 from peers_shapes import planned, shape_of, tokens
@@ -68,8 +67,7 @@ def harden(torch, data, q, k, v):
 
 def sustained_names(times):
     """The last rung, the two fastest and the libraries that keep up with them."""
-    rungs = sorted((n for n in times if n not in PEERS and n != ROOF),
-                   key=lambda n: (n != LAST, times[n].median))[:3]
+    rungs = sorted((n for n in times if n not in PEERS), key=lambda n: (n != LAST, times[n].median))[:3]
     return rungs + [n for n in ("pytorch-cudnn", "pytorch-flash", *FLASH) if n in times]
 
 
@@ -97,20 +95,20 @@ def measure(run, problem, names, libraries, data=""):
     for name in names:
         if refuses(name, op, dtype, shape):
             continue
-        library, kernel = libraries.get(name), LAST if name == ROOF else name
+        library = libraries.get(name)
         lse = "" if backward else "lse" if library or name in WRITES_LSE else "no lse"
-        p.add(name, lambda library=library, kernel=kernel:
-              library.method(torch, op, kernel, dtype, shape, *arrays) if library else
-              peer(torch, kernel, shape, *arrays), library,
+        p.add(name, lambda library=library, name=name:
+              library.method(torch, op, name, dtype, shape, *arrays) if library else
+              peer(torch, name, shape, *arrays), library,
               note="; ".join(filter(None, (layout, lse, data))),
-              bytes_predicted=lambda library=library, kernel=kernel: library.predicted(kernel, dtype, shape)
-              if library and not backward else once, **({"stage": "roof"} if name == ROOF else {}))
+              bytes_predicted=lambda library=library, name=name: library.predicted(name, dtype, shape)
+              if library and not backward else once)
     if backward:
         known = gradients_reference(torch, shape, dtype, arrays)
         p.check(lambda got: nearest([x[0, 0] for x in got], known))
     else:
         known = reference(torch, shape, dtype, q, k, v)
-        p.check(lambda o: compare(shape, o, known), skip=(ROOF,))
+        p.check(lambda o: compare(shape, o, known))
     run.measure(p, [name for name in regimes if name in run.args.regimes], None if backward else sustained_names)
 
 
@@ -135,14 +133,9 @@ def choose_methods(args, op):
     """(names, {name of a kernel of ours: its library})."""
     peers = [name for name in ALL_PEERS if name not in ("pytorch-efficient", "pytorch-math")] \
         if op == "backward" else PEERS
-    every = args.variants == "all"
-    ours = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if every else BACKWARD if op == "backward" and args.variants is None \
+    ours = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if args.variants == "all" else BACKWARD if op == "backward" and args.variants is None \
         else [name for name in (args.variants or "").split(",") if name]
     libraries = dict.fromkeys(ours, Library(args.library)) if os.path.exists(args.library) else {}
-    if every and os.path.exists(args.roof):
-        libraries[ROOF] = Library(args.roof)
-    elif every:
-        print(f"peers: no {args.roof}, so no roof (make cuda CUDA_ARCH=90a builds it)")
     names = peers if args.backends is None else [name for name in args.backends.split(",") if name]
     return names + list(libraries), libraries
 
@@ -150,8 +143,6 @@ def choose_methods(args, op):
 def main():
     """Runs the measurements; returns the exit status."""
     run = Run(__doc__, {
-        "--roof": {"default": "build/roof05.so",
-                   "help": "the last rung without softmax (if it exists); with --variants all"},
         "--variants": {"help": "our kernels: a,b,c or all; of the backward pass its last rungs"},
         "--backends": {"help": "the libraries: a,b,c"},
         "--parts": {"default": "lengths,untuned,layouts,decode,float", "help": "which of these to measure"},

@@ -105,7 +105,7 @@ def peer(torch, name, shape, q, k, v, d_o=None):
 
 
 class Library:
-    """The kernels of build/libfive_steps.so, or the roof of build/roof05.so."""
+    """The kernels of build/libfive_steps.so."""
 
     def __init__(self, path):
         self.library = c_library.Library(path)

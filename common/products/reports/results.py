@@ -139,7 +139,6 @@ class Data:
         rows          of these the cold ones with arrays [batch, heads, length, head_dim]
         lessons       those of a CPU, of LESSONS where it is there
         stages        these on a CPU, and the rows of other devices
-        with_roofs    and kernels that leave a part of the work out
         beside_peers  16-bit attention of many queries on a GPU, in both regimes and all layouts,
                       every `run`; of LAST_RUNGS where it is there
 
@@ -168,12 +167,8 @@ class Data:
         return latest_of(rows)
 
     @functools.cached_property
-    def with_roofs(self):
-        return self.all.query("regime == 'cold' and layout == 'bhld'")
-
-    @functools.cached_property
     def rows(self):
-        return self.with_roofs[self.with_roofs.stage != "roof"]
+        return self.all.query("regime == 'cold' and layout == 'bhld'")
 
     @functools.cached_property
     def lessons(self):

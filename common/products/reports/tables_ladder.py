@@ -44,21 +44,17 @@ def decode(data):
     shown = {*IN_FLOAT, LAST_PORTABLE, LAST, SPLIT, f"{SPLIT}_f32"}
     rows = need(rows[(rows.stage == "peer") | rows.variant.isin(shown)],
                 "no measurement of one query on a GPU")
-
-    def shape(row):
-        return f"{row.dtype}, {shape_text(row)}"
-    shapes = dict.fromkeys(map(shape, sorted(each(rows), key=lambda row: (
-        row.dtype == "f32", row.batch, row.heads_q, row.heads_kv, row.seqlen_k))))
-    place, cells = listed("5"), {}
-    for row in sorted(each(rows), key=lambda row: (row.stage == "peer",
-                                                   place.get(row.variant, len(place)))):
-        size = 4 if row.dtype == "f32" else 2
-        speed = size * row.batch * row.heads_kv * row.seqlen_k \
+    place = listed("5")
+    rows = rows.assign(f32=rows.dtype == "f32", place=rows.variant.map(place).fillna(len(place) + 1))
+    columns, cells = {}, {}
+    for row in each(rows.sort_values(["f32", "batch", "heads_q", "heads_kv", "seqlen_k"], kind="stable")):
+        columns[f"{row.dtype}, {shape_text(row)}"] = None
+    for row in each(rows.sort_values("place", kind="stable")):
+        speed = (4 if row.f32 else 2) * row.batch * row.heads_kv * row.seqlen_k \
             * (row.head_dim + row.head_dim_v) / row.median_s / 1e9
         share = f"{100 * speed / row.ceiling:.0f} %" if row.ceiling_kind == "read" else ""
-        cells[row.variant, shape(row)] = f"{speed:.0f}{in_brackets(share)}"
-    return ("GB/s of K and V (percent of the read ceiling).", grid(
-        "variant", cells, columns=shapes), rows)
+        cells[row.variant, f"{row.dtype}, {shape_text(row)}"] = f"{speed:.0f}{in_brackets(share)}"
+    return "GB/s of K and V (percent of the read ceiling).", grid("variant", cells, columns=columns), rows
 
 
 @table("counters")
@@ -139,28 +135,6 @@ def steps_inside(data, which):
            for shape in shapes}}), rows
 
 
-@table("backward-steps")
-def backward_steps(data):
-    """The rungs of the backward ladder: what was expected and why, and what came at the longest
-    length."""
-    rows, times = data.file("backward/ladder.csv").sort_values(["head_dim", "causal"], kind="stable"), {}
-    for row in each(rows):
-        times.setdefault((row.variant, panel_text(row.head_dim, row.causal)), []).append(row.median_s)
-    panels = dict.fromkeys(panel for _, panel in times)
-
-    def cell(rung, panel):
-        after = times.get((rung["variant"], panel))
-        before = next((times[old, panel] for old in rung["over"].split() if (old, panel) in times), None)
-        return over_runs([b / a for b, a in zip(before, after)]) if before and after else ""
-    numbers = {rung["variant"]: str(n) for n, rung in enumerate(GRADIENTS, 1)}
-    return (f"Times as fast as the rung that it is compared with, {si(rows.seqlen_k.max())} keys.",
-            listing(GRADIENTS[1:], {
-                "rung": lambda rung: numbers[rung["variant"]],
-                "over": lambda rung: " or ".join(numbers[old] for old in rung["over"].split()),
-                "expected": lambda rung: rung["expected"], "because": lambda rung: rung["because"],
-                **{panel: lambda rung, panel=panel: cell(rung, panel) for panel in panels}}), rows)
-
-
 @table("stalls")
 def stalls(data):
     """For what the warps of each rung wait, in cycles between two instructions of a warp."""
@@ -187,27 +161,25 @@ def levers(data):
                     columns=[*usual, others], head="d = {}".format), []
 
 
-@table(r"steps-(\d+)-(\d+)")
+@table(r"steps-(\d+)-(\d+)|backward-steps")
 def steps(data, first, last):
-    """Rungs A to B: what was expected and why, what came in each run, and the counter beside it."""
-    pairs = [*zip(STEPS, STEPS[1:])][max(int(first), 2) - 2:int(last) - 1]
-    rows = data.file(LADDER)
-    panels = {key: dict([*panel.groupby("variant").median_s])
-              for key, panel in rows.groupby(["head_dim", "causal"])}
-    measured = [f"measured, {panel_text(*key)}" for key in panels]
-    columns, cells = ["rung", *measured], []
-    for before, step in pairs:
-        names = before["variant"], step["variant"]
-        gains = ([b / a for b, a in zip(*(panel.get(name, ()) for name in names))]
-                 for panel in panels.values())
-        cells.append([f"{number_of(names[1])} `{names[1]}`",
-                      *(over_runs(gain) if gain else "" for gain in gains)])
-    if not data.machine:  # what was expected stands in the table of the first machine alone
-        columns = [columns[0], "expected", "because", *measured, "counted, d = 128"]
-        cells = [[cell[0], step["expected"], step["because"], *cell[1:],
-                  seen(read_profile(data), (before["variant"], step["variant"]), step["look_at"])]
-                 for cell, (before, step) in zip(cells, pairs)]
-    lines = markdown(columns, cells)
-    if not data.machine:
-        lines[1] = "|" + " :-- |" * 3 + " --: |" * len(panels) + " :-- |"
-    return f"Times as fast as the rung before, {si(rows.seqlen_k.max())} keys.", lines, rows
+    """Rungs A to B, or those of the backward ladder at the longest length: what was expected and why, what
+    came in each run, and the counter beside it."""
+    rungs, file = (STEPS, LADDER) if first else (GRADIENTS, "backward/ladder.csv")
+    rows, times, lines = data.file(file).sort_values(["head_dim", "causal"], kind="stable"), {}, []
+    for row in each(rows):
+        times.setdefault((row.variant, panel_text(row.head_dim, row.causal)), []).append(row.median_s)
+    panels, numbers = dict.fromkeys(panel for _, panel in times), {x["variant"]: n for n, x in enumerate(rungs, 1)}
+
+    def gain(over, name, panel):
+        before = next((times[old, panel] for old in over if (old, panel) in times), ())
+        ratios = [b / a for b, a in zip(before, times.get((name, panel), ()))]
+        return over_runs(ratios) if ratios else ""
+    for above, rung in [*zip(rungs, rungs[1:])][max(int(first or 0), 2) - 2:int(last or 99) - 1]:
+        name, over = rung["variant"], (above["variant"] if first else rung["over"]).split()
+        lines.append({"rung": f"{numbers[name]} `{name}`", "over": " or ".join(str(numbers[old]) for old in over),
+                      "expected": rung["expected"], "because": rung["because"],
+                      **{panel: gain(over, name, panel) for panel in panels},
+                      **({"counted, d = 128": seen(read_profile(data), (*over, name), rung["look_at"])} if first else {})})
+    return (f"Times as fast as the rung that it is compared with, {si(rows.seqlen_k.max())} keys.",
+            markdown([*lines[0]], [[*line.values()] for line in lines]), rows)

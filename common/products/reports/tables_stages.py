@@ -106,37 +106,25 @@ def peers_of(data, name, least):
         [row for pair in pairs for row in pair]
 
 
-@table("library_cpu")
-def library_cpu(data):
-    """The package's attention on a CPU against PyTorch's, from library/cpu.csv."""
+@table("library_cpu(_model)?")
+def library_cpu(data, model):
+    """The package's attention on a CPU against PyTorch's, from library/cpu.csv: whole squares; _model: where a
+    model asks for more."""
     rows = data.file("library/cpu.csv")
-    rows = rows[rows["flags"] == "sustained"]
-    times = rows.pivot_table(index=["dtype", "threads", "head_dim", "causal"], columns=[
-        "variant", "seqlen_k"], values="min_s", aggfunc="min", sort=False)
+    rows = rows[(rows["flags"] != "sustained") == bool(model)]
+    rows = rows.assign(text=[shape_text(row) for row in each(rows)], what=rows["flags"].str.split("; ").str[-1],
+                       mask=rows.causal.map({0: "full", 1: "causal"}), keys=rows.seqlen_k.astype(int))
+    index, columns = (["text", "what"], ["dtype", "threads"]) if model else (["dtype", "threads", "head_dim", "mask"], ["keys"])
+    times = rows.pivot_table(index=index, columns=["variant", *columns], values="min_s", aggfunc="min", sort=False)
     ratios = times["pytorch"] / times["five_steps"]
-    cells = [[kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
-              *(f"{x:.2f}" if x == x else "" for x in line)]
-             for kind, line in zip(ratios.index, ratios.sort_index(axis=1).values)]
-    return ("Time of PyTorch's attention over the time of ours, for so many queries and keys; the "
-            "least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.",
-            markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells), rows)
-
-
-@table("library_cpu_model")
-def library_cpu_model(data):
-    """The same where a model asks for more than whole squares."""
-    rows = data.file("library/cpu.csv")
-    rows = need(rows[rows["flags"].str.startswith("sustained; ")], "no such problem was measured")
-    rows = rows.assign(text=[shape_text(row) for row in each(rows)], what=rows["flags"].str.split("; ").str[1])
-    kinds = rows[["text", "what"]].drop_duplicates().values.tolist()
-    times = rows.pivot_table(index=["text", "what"], columns=["variant", "dtype", "threads"],
-                             values="min_s", aggfunc="min", sort=False)
-    ratios = times["pytorch"] / times["five_steps"]
-    cells = [[*kind, *(f"{x:.2f}" for x in ratios.loc[tuple(kind)])] for kind in kinds]
-    return ("Time of PyTorch's attention over the time of ours. mask: booleans for each query and key; "
-            "padding: booleans for each key; train: forward and backward.",
-            markdown(["", "", *(f"{kind}, {threads:.0f} thread{'s' * (threads > 1)}"
-                                for kind, threads in ratios.columns)], cells), rows)
+    ratios = ratios if model else ratios.sort_index(axis=1)
+    heads = ["", "", *(f"{kind}, {n:.0f} thread{'s' * (n > 1)}" for kind, n in ratios.columns)] if model else [
+        "", "threads", "d", "", *map(si, ratios.columns)]
+    more = "mask: booleans for each query and key; padding: booleans for each key; train: forward and backward." if model \
+        else "For so many queries and keys; the least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond."
+    return f"Time of PyTorch's attention over the time of ours. {more}", markdown(heads, [
+        [*(f"{x:.0f}" if isinstance(x, float) else x for x in kind), *(f"{x:.2f}".replace("nan", "") for x in line)]
+        for kind, line in zip(ratios.index, ratios.values)]), rows
 
 
 # --- A lesson ---
