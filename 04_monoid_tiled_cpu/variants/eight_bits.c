@@ -14,8 +14,11 @@
  * tiles the sum is added to another one, in float: partial results merge. */
 #include "eight_bits.h"
 
+#include <stdlib.h>
+
 #include "cost.h"
 #include "problem/dtype.h"
+#include "problem/host_memory.h"
 #include "problem/quantise.h"
 #include "vector/eight_bits.h"
 
@@ -75,10 +78,9 @@ static void push_tile(struct state *x, const struct head *h, const struct way *w
         float weight = hidden ? 0 : expf(s[t] - x->m);
         x->l += weight;
         s[t] = way->weight(way->largest * weight);
-        for (size_t c = 0; way->bits_of_o && c < dv; c++) v[c * TILE_KEYS + t] = hidden ? 0 : v_t[c];
-        for (size_t c = 0; !way->bits_of_o && !hidden && c < dv; c++) x->part[c] += s[t] * v_t[c];
+        for (size_t c = 0; c < dv; c++) v[c * TILE_KEYS + t] = hidden ? 0 : v_t[c];
     }
-    for (size_t c = 0; way->bits_of_o && c < dv; c++)
+    for (size_t c = 0; c < dv; c++)
         x->part[c] = add_products(x->part[c], s, v + c * TILE_KEYS, n, way->bits_of_o);
 }
 
@@ -106,46 +108,26 @@ static void attention_row(const struct head *h, const struct way *way, size_t i,
     h->lse[i] = x.m + logf(x.l);
 }
 
-void attention_of_codes(const struct head *h, const struct way *way, float *tile)
+void attention_of_codes(const struct head *h, const struct way *way)
 {
-    for (size_t i = 0; i < h->seqlen_q; i++) attention_row(h, way, i, tile);
+#pragma omp parallel
+    {
+        float *tile = xcalloc(h->head_dim_v * (TILE_KEYS + 1), sizeof *tile);
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < h->seqlen_q; i++) attention_row(h, way, i, tile);
+        free(tile);
+    }
 }
 
 float weight_in_e4m3(float x) { return e4m3_to_float(float_to_e4m3(x)); }
 
-void smooth_keys(float *k, size_t n, size_t d)
-{
-    for (size_t c = 0; c < d; c++) {
-        double mean = 0;
-        for (size_t j = 0; j < n; j++) mean += k[j * d + c];
-        for (size_t j = 0; j < n; j++) k[j * d + c] -= (float)(mean / (double)n);
-    }
-}
-
-/* The product with H in log2 d steps, each of sums and differences of pairs. */
-void rotate_rows(float *x, size_t n, size_t d)
-{
-    for (size_t i = 0; i < n; i++, x += d) {
-        for (size_t apart = 1; apart < d; apart *= 2)
-            for (size_t c = 0; c < d; c++) {
-                float a = x[c], b = x[c ^ apart];
-                if (c & apart) continue;
-                x[c] = a + b, x[c ^ apart] = a - b;
-            }
-        for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
-    }
-}
-
 /* ---- The variant. ---- */
 
-/* A head of q, k and v as floats, o, and attention_of_codes()'s tile. */
-static size_t floats_of_a_head(const struct problem *p)
+/* A head of q, k and v as floats, and o. */
+static size_t workspace(const struct problem *p)
 {
-    size_t d = p->head_dim, dv = p->head_dim_v;
-    return p->seqlen_q * (d + dv) + p->seqlen_k * (d + dv) + dv * (TILE_KEYS + 1);
+    return (p->seqlen_q + p->seqlen_k) * (p->head_dim + p->head_dim_v) * sizeof(float);
 }
-
-static size_t workspace(const struct problem *p) { return floats_of_a_head(p) * sizeof(float); }
 
 static float scale_of(const float *scales, size_t kv) { return scales ? scales[kv] : 1; }
 
@@ -172,7 +154,7 @@ static void attention(const struct problem *p, const struct arrays *a)
         h.v = widened(v_dtype(p), a->v, kv * of_v, of_v, &room);
         h.o = room;
         h.scale *= scale_of(a->q_scale, kv) * scale_of(a->k_scale, kv);
-        attention_of_codes(&h, &way, room + of_o);
+        attention_of_codes(&h, &way);
         for (size_t e = 0; e < of_o; e++) dtypes[o_dtype(p)].store(a->o, bh * of_o + e, h.o[e] * v_scale);
     }
 }
@@ -180,6 +162,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 const struct variant eight_bits = {
     .name = "eight_bits",
     .idea = "weights in e4m3, sums in float",
+    .all_cores = 1,
     .group = IN_EIGHT_BITS, .types = TYPE(E4M3) | TYPE(INT8),
     .supports = BASIC_FEATURES | WITH_EIGHT_BITS,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,

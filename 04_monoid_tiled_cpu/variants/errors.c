@@ -112,6 +112,35 @@ static struct head head_new(const struct input *in)
                          .last = (ptrdiff_t)in->keys};
 }
 
+/* ---- What is done to q and k before they are rounded. ---- */
+
+/* k_j -= the mean key: every score of query i falls by q_i . mean, and softmax does not change when a
+ * constant is added to a row.  lse does.   k (n, d) */
+static void smooth_keys(float *k, size_t n, size_t d)
+{
+    for (size_t c = 0; c < d; c++) {
+        double mean = 0;
+        for (size_t j = 0; j < n; j++) mean += k[j * d + c];
+        for (size_t j = 0; j < n; j++) k[j * d + c] -= (float)(mean / (double)n);
+    }
+}
+
+/* x_i = H x_i / sqrt(d), H the Hadamard matrix of signs, d a power of two: rotated alike, q and k have
+ * the same products.  A large column becomes a part of all.  The product with H in log2 d steps, each
+ * of sums and differences of pairs.   x (n, d) */
+static void rotate_rows(float *x, size_t n, size_t d)
+{
+    for (size_t i = 0; i < n; i++, x += d) {
+        for (size_t apart = 1; apart < d; apart *= 2)
+            for (size_t c = 0; c < d; c++) {
+                float a = x[c], b = x[c ^ apart];
+                if (c & apart) continue;
+                x[c] = a + b, x[c ^ apart] = a - b;
+            }
+        for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
+    }
+}
+
 /* ---- The errors. ---- */
 
 /* o in float64. */
@@ -160,15 +189,9 @@ static float *computed(const struct head *h, int w)
     float scale = round_all(q, of_q, ways[w].of_q);
     scale *= round_all(k, of_k, ways[w].of_k);
     float v_scale = round_all(v, of_k, ways[w].of_v);
-#pragma omp parallel for schedule(dynamic)
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        float *tile = xcalloc(d * (TILE_KEYS + 1), sizeof *tile);
-        struct head one = *h;
-        one.q = q + i * d, one.k = k, one.v = v, one.o = o + i * d, one.lse = lse + i;
-        one.seqlen_q = 1, one.scale = h->scale * scale;
-        attention_of_codes(&one, &ways[w].way, tile);
-        free(tile);
-    }
+    struct head codes = *h;
+    codes.q = q, codes.k = k, codes.v = v, codes.o = o, codes.lse = lse, codes.scale *= scale;
+    attention_of_codes(&codes, &ways[w].way);
     for (size_t e = 0; e < of_q; e++) o[e] *= v_scale;
     free(q), free(k), free(v), free(lse);
     return o;
