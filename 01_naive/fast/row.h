@@ -2,7 +2,7 @@
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
  * The two loops of stage.c.  A vector holds LANES floats and one instruction works on all of
- * them.  vexp_up is the exponential of vexp.h: at most 1.02 ulp, infinite above 88.72. */
+ * them.  vexp is the exponential of vexp.h: at most 1.02 ulp, infinite above 88.72. */
 #ifndef ROW_H
 #define ROW_H
 
@@ -18,9 +18,9 @@ static inline float exp_sum(const float *x, size_t n)
     vfloat sum[UNROLL_MOST] = {{0}};
     size_t j = 0;
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-        UNROLL(u, 4, sum[u] += vexp_up(vload(x + j + u * LANES)));
-    for (; j + LANES <= n; j += LANES) sum[0] += vexp_up(vload(x + j));
-    if (j < n) sum[1] += vexp_up(vload_part(x + j, n - j, -INFINITY));
+        UNROLL(u, 4, sum[u] += vexp(vload(x + j + u * LANES)));
+    for (; j + LANES <= n; j += LANES) sum[0] += vexp(vload(x + j));
+    if (j < n) sum[1] += vexp(vload_part(x + j, n - j, -INFINITY));
     return vsum(sum[0] + sum[1] + (sum[2] + sum[3]));
 }
 
@@ -29,8 +29,8 @@ static inline void exp_divide(const float *x, float *y, size_t n, float l)
 {
     float scale = 1 / l;
     size_t j = 0;
-    for (; j + LANES <= n; j += LANES) vstore(y + j, vexp_up(vload(x + j)) * scale);
-    if (j < n) vstore_part(y + j, n - j, vexp_up(vload_part(x + j, n - j, 0)) * scale);
+    for (; j + LANES <= n; j += LANES) vstore(y + j, vexp(vload(x + j)) * scale);
+    if (j < n) vstore_part(y + j, n - j, vexp(vload_part(x + j, n - j, 0)) * scale);
 }
 
 /* Softmax of one row; returns l.  All -INFINITY gives 0/0 = NaN. */

@@ -6,8 +6,7 @@
  *
  * Error, every float of the range compared with double (make test-long):
  *                         with FMA     without (plain x86-64)
- *   vexp    x <= 0        1.009 ulp    1.02 ulp
- *   vexp_up x <= 88.72    1.014 ulp    1.02 ulp
+ *   vexp    x <= 88.72    1.014 ulp    1.02 ulp
  *   vexp2   x <= 0        0.952 ulp    1.25 ulp
  * exp(0) = 1, never above 1 for x <= 0, and NaN stays NaN.  A result below 2^-126 is 0:
  * denormal results are slow to make, and next to a sum that is at least 1 they are
@@ -40,16 +39,10 @@
 #define VEXP2_C5 0x1.5f3e52p-10f
 #define VEXP2_C6 0x1.41fbbcp-13f
 
-/* value where x >= least or x is NaN, else 0. */
-INLINE vfloat vzero_below(vfloat x, float least, vfloat value)
-{
-    return vclear(vless(x, vset(least)), value);
-}
-
-/* e^x = (1 + t) * 2^n.
- *   power (out)  2^n, from n + 127 <= 254; garbage when x < VEXP_LEAST or NaN
- *   returns t    NaN when x is NaN */
-INLINE vfloat vexp_parts(vfloat x, vfloat *power)
+/* e^x = (1 + t) * 2^n for any x; infinite above 88.72.  For x > 0 half the power is used and the
+ * result doubled, because the power of the largest results is 2^128, which is not a float.  To halve
+ * it is to subtract 1 from its exponent bits, which are those of 2^-126. */
+INLINE vfloat vexp(vfloat x)
 {
     vfloat z = vfma(x, vset(VEXP_LOG2E), vset(VEXP_ROUND));
     vfloat n = z - VEXP_ROUND;
@@ -59,29 +52,13 @@ INLINE vfloat vexp_parts(vfloat x, vfloat *power)
     q = vfma(q, r, vset(VEXP_C4));
     q = vfma(q, r, vset(VEXP_C3));
     q = vfma(q, r, vset(VEXP_C2));
-    *power = (vfloat)((vint)z << 23);
-    return vfma(q, r * r, r);
-}
-
-/* e^x for x <= 0. */
-INLINE vfloat vexp(vfloat x)
-{
-    vfloat power, t = vexp_parts(x, &power);
-    return vzero_below(x, VEXP_LEAST, vfma(t, power, power));
-}
-
-/* e^x for any x; infinite above 88.72.  For x > 0 half the power is used and the result
- * doubled, because the power of the largest results is 2^128, which is not a float.  To halve
- * it is to subtract 1 from its exponent bits, which are those of 2^-126. */
-INLINE vfloat vexp_up(vfloat x)
-{
-    vfloat power, t = vexp_parts(x, &power);
+    vfloat t = vfma(q, r * r, r), power = (vfloat)((vint)z << 23);
     vmask positive = vless(vset(0), x);
     power = (vfloat)((vuint)power - (vuint)vkeep(positive, vset(0x1p-126f)));
     vfloat y = vfma(t, power, power);
     y += vkeep(positive, y);
     y = vselect(vless(vset(VEXP_MOST), x), vset(INFINITY), y);
-    return vzero_below(x, VEXP_LEAST, y);
+    return vclear(vless(x, vset(VEXP_LEAST)), y); /* NaN stays NaN */
 }
 
 /* 2^x for x <= 0.  x - n is exact, so ln 2 need not be split. */
@@ -95,7 +72,7 @@ INLINE vfloat vexp2(vfloat x)
     q = vfma(q, r, vset(VEXP2_C2));
     q = vfma(q, r, vset(VEXP2_C1));
     vfloat power = (vfloat)((vint)z << 23);
-    return vzero_below(x, -126, vfma(q, r, vset(1)) * power);
+    return vclear(vless(x, vset(-126)), vfma(q, r, vset(1)) * power);
 }
 
 /* tanh y, within 4 ulp.  Up to 1/4 its series: there 1 - e would lose digits.
