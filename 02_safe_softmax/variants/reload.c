@@ -29,7 +29,6 @@ static float softmax_row(const float *x, float *y, size_t n)
 /* x is read twice, y written, read and written. */
 static struct cost cost(const struct problem *p) { return cost_of_rows(p, 5, 1); }
 
-extern const struct variant reload;
 const struct variant reload = {
     .name = "reload",
     .idea = "exp stored, rescaled in the third loop",

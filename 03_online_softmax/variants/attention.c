@@ -74,7 +74,6 @@ static void normalised_head(const struct head *h)
 static struct cost cost_two_loops(const struct problem *p) { return cost_of_scores(p, 0, 3); }
 static struct cost cost_normalised(const struct problem *p) { return cost_of_scores(p, 0, 2); }
 
-extern const struct variant two_loops;
 const struct variant two_loops = {
     .name = "two_loops",
     .idea = "m and l first; every score twice",
@@ -84,7 +83,6 @@ const struct variant two_loops = {
     .by_head = {{OP_ATTENTION, two_loops_head}},
 };
 
-extern const struct variant online_normalised;
 const struct variant online_normalised = {
     .name = "normalised",
     .idea = "one loop, a division at every key",

@@ -1,4 +1,4 @@
-/* serves.h: what the attention variants of this folder say of themselves. */
+/* serves.h: what the attention variants of this folder say of themselves, and use of one another. */
 #ifndef SERVES_H
 #define SERVES_H
 
@@ -8,6 +8,13 @@
 
 variant_function widened_attention; /* tiled.c */
 size_t widened_workspace(const struct problem *p);
+
+/* Softmax and log-softmax of rows on all cores (softmax.c), for the variant all_cores.  Scores are
+ * read twice, in rows of up to 4096 once; probabilities are written once, past the cache when they
+ * are many. */
+variant_function rows_softmax, rows_logsoftmax;
+size_t rows_workspace(const struct problem *p); /* an element a chunk of a row */
+struct cost rows_cost(const struct problem *p);
 
 /* A second argument: what else is supported. */
 #define SERVES(set, ...)                                                                   \

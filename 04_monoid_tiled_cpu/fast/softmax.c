@@ -4,7 +4,7 @@
  * Long rows as in stage 3 (vector/rows.h), whose `merge` is this stage's operation.  A row of up
  * to KEEP floats is one chunk: the first-level cache keeps its exponentials until l is known, so
  * there is one per element and x is read once. */
-#include "softmax.h"
+#include "serves.h"
 #include "vector/rows.h"
 
 #define KEEP 4096 /* up to so many the first-level cache keeps exponentials */

@@ -9,7 +9,6 @@
  * row (fold_rows.h). */
 #include "products.h"
 #include "serves.h"
-#include "softmax.h"
 
 #define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */
 #define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
