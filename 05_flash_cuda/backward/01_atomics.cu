@@ -15,8 +15,8 @@
  * section 3.1.2.) */
 #include "backward/float_tiles.h"
 
-/* The products of one tile of queries with the block's keys. */
-template <class S, bool SKIP>
+/* The products of one tile of queries with the block's keys; without ADDS_DQ four (rung 2). */
+template <class S, bool SKIP, bool ADDS_DQ>
 static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &dv,
                                 typename S::tiles &shared, const struct gradient<F32> &x,
                                 int head, int i_0, int j_0)
@@ -34,6 +34,7 @@ static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &
     put_weights<S>(shared, ds);
     __syncthreads(); /* ds is complete */
     sum_over_queries<S, SKIP>(dk, &shared.w[0][keys], &shared.q[0][column]);
+    if (!ADDS_DQ) return;
     typename S::query_rows dq = {};
     const int row = threadIdx.x / S::CX;
     sum_over_keys<S, SKIP>(dq, &shared.w[row], &shared.k[0][column]);
@@ -47,7 +48,7 @@ static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &
 }
 
 /* Block (b * heads_kv + h) * key_tiles + t: keys t * Bc ... of key head h of batch b. */
-template <class S>
+template <class S, bool ADDS_DQ = true>
 static __global__ void __launch_bounds__(S::THREADS) atomics_kernel(const struct gradient<F32> x)
 {
     typename S::tiles &shared = dynamic_shared<typename S::tiles>();
@@ -59,16 +60,17 @@ static __global__ void __launch_bounds__(S::THREADS) atomics_kernel(const struct
         const int head = head_kv * x.group + h; /* b * heads_q + its number */
         for (int i_0 = seen.first / S::Br * S::Br; i_0 < seen.end; i_0 += S::Br) {
             const int also = load_queries<S>(shared, x, head, i_0);
-            if (__syncthreads_or(nonfinite | also)) /* the tiles are complete */
-                add_tile<S, true>(dk, dv, shared, x, head, i_0, j_0);
+            if (__syncthreads_or(also | (ADDS_DQ && nonfinite))) /* the tiles are complete */
+                add_tile<S, true, ADDS_DQ>(dk, dv, shared, x, head, i_0, j_0);
             else
-                add_tile<S, false>(dk, dv, shared, x, head, i_0, j_0);
+                add_tile<S, false, ADDS_DQ>(dk, dv, shared, x, head, i_0, j_0);
             __syncthreads(); /* nobody reads the tiles any more */
         }
     }
     store_keys<S>(x, dk, dv, head_kv, j_0);
 }
 
+#ifndef BESIDE_RUNG_1 /* 02_two_kernels.cu takes what stands above */
 static void backward(const struct problem *p, const struct arrays *a)
 {
     with_float_shape(p, [&](auto s) {
@@ -95,3 +97,4 @@ GPU_VARIANT(gradient_atomics) = {
     .does = {{OP_BACKWARD, backward}},
     .on_gpu = GPU_TWIN(gradient_atomics),
 };
+#endif

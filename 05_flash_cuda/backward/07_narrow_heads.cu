@@ -118,8 +118,8 @@ static __device__ __forceinline__ void write_ds(narrow_memory<C> &sm, const narr
     mbarrier_arrive_if(&sm.ds_full[y.u & 1], threadIdx.x % 32 == 0);
 }
 
-/* The warp is done with Q and dO.  It arrives for itself: of a tile that was passed over no product says
- * that the other warps have seen it.  On to the next tile. */
+/* The warp is done with Q and dO.  It arrives for itself: of a tile that was passed over no product
+ * says that the other warps have seen it.  On to the next tile. */
 template <class C>
 static __device__ __forceinline__ void next_tile(narrow_consumer &y, narrow_memory<C> &sm)
 {

@@ -1,5 +1,5 @@
-/* adder.h: dq by way of shared memory, from rung 5 on.  A consumer puts its block of dq there and goes
- * on.  A warp that was idle until now has TMA add the 16 KB to dq (cp.reduce.async.bulk). */
+/* adder.h: dq by way of shared memory, from rung 5 on.  A consumer puts its block of dq there and
+ * goes on.  A warp that was idle until now has TMA add the 16 KB to dq (cp.reduce.async.bulk). */
 #ifndef BACKWARD_ADDER_H
 #define BACKWARD_ADDER_H
 

@@ -13,8 +13,8 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     static constexpr int D = HEAD_DIM, Bc = D == 256 ? 64 : 128, Br = D == 64 ? 128 : 64;
     static constexpr int STAGES = 2, DO_STAGES = D == 256 ? 1 : 2; /* tiles of Q and of dO */
     static constexpr int THREADS = 384, DS_WARPS = D == 256 ? 4 : 8; /* warps that write dS */
-    /* Arrivals that release a tile of Q or dO: one of each consumer; at 256 of each warp, which is more
-     * than it needs (hopper_asynchrony.md, section 3). */
+    /* Arrivals that release a tile of Q or dO: one of each consumer; at 256 of each warp, which is
+     * more than it needs (hopper_asynchrony.md, section 3). */
     static constexpr int RELEASES = D == 256 ? 8 : 2;
     static constexpr bool PACKED = false; /* are sequences, in one array? */
     static constexpr bool STAGED = false; /* dq passes through shared memory (rung 5) */

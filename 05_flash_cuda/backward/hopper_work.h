@@ -1,5 +1,5 @@
-/* hopper_work.h: what a block of the Hopper rungs of the backward ladder works on: which tile of keys and
- * which tiles of queries, its shared memory, and the producer that fills it. */
+/* hopper_work.h: what a block of the Hopper rungs of the backward ladder works on: which tile of
+ * keys and which tiles of queries, its shared memory, and the producer that fills it. */
 #ifndef BACKWARD_HOPPER_WORK_H
 #define BACKWARD_HOPPER_WORK_H
 

@@ -1,5 +1,5 @@
-/* narrow_memory.h: what a block of threads of rung 7 has in shared memory, two places of each, and the
- * order in which it works on the tiles of keys. */
+/* narrow_memory.h: what a block of threads of rung 7 has in shared memory, two places of each, and
+ * the order in which it works on the tiles of keys. */
 #ifndef BACKWARD_NARROW_MEMORY_H
 #define BACKWARD_NARROW_MEMORY_H
 

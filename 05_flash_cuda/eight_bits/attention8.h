@@ -101,7 +101,7 @@ static __device__ __forceinline__ void attend8(consumer8<C> &x, memory8<C> &sm,
     if (C::SUMS > 0 && n > C::SUMS) take_sums(x, sm);
     for (; n < n_tile; n++) { /* the other consumers need these */
         acquire_turn(w);
-        release_turn<C>(w);
+        pass_turn_on<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     }
     epilogue8(x, sm, params, t, w, scale_at(scales.v, key_head));
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void consume(memory8<C> &sm, const struct para
     consumer8<C> x;
     struct pipeline_state q_at = {0, 0};
     x.k_at = x.v_at = {0, 0};
-    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    if (w == C::WARPGROUPS - 1) pass_turn_on<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
         const struct work_tile t = sm.q.tile[q_at.index];

@@ -3,16 +3,8 @@
 #define EIGHT_BITS_STEP8_H
 
 #include "hopper/first_block.h"
+#include "hopper/turns.h"
 #include "tiles8.h"
-
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
 
 /* ---- products ---- */
 
@@ -196,9 +188,9 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
         wgmma_fence();
         issue_pv8<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    if (!C::LATE_TURN) release_turn<C>(w);
+    if (!C::LATE_TURN) pass_turn_on<C>(w);
     wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
-    if (C::LATE_TURN) release_turn<C>(w);
+    if (C::LATE_TURN) pass_turn_on<C>(w);
     if constexpr (C::IS_INT8) {
         warpgroup_fence_operand(raw);
 #pragma unroll

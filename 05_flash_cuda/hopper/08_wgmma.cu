@@ -6,8 +6,9 @@
  * 16 x 8.  Here the four warps of a warpgroup issue one product together.  Its operands in shared
  * memory are named by descriptors (wgmma.h), P and o stay in registers.  Nobody holds fragments of
  * Q, K or V: a warpgroup has 64 queries, 128 keys at a time, and two or three of them share a
- * multiprocessor.  That leaves no room for rung 7's second stage of K and V: the copies of one block
- * of threads run beside the products of another (make diff RUNG=one_warpgroup).  wgmma reads in TMA's own way (the async proxy), so no fence lies between. */
+ * multiprocessor.  That leaves no room for rung 7's second stage of K and V: the copies of one
+ * block of threads run beside the products of another (make diff RUNG=one_warpgroup).  wgmma reads
+ * in TMA's own way (the async proxy), so no fence lies between. */
 #include "launch.h"
 #include "pipeline.h"
 #include "store.h"

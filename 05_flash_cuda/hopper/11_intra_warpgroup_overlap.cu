@@ -12,8 +12,7 @@
  * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
  * So there is a loop for blocks without masked keys, and one for the others. */
 #include "launch.h"
-#include "producer.h"
-#include "store.h"
+#include "one_tile.h"
 #include "turns.h"
 
 template <class Type, int HEAD_DIM> struct config {
@@ -24,34 +23,6 @@ template <class Type, int HEAD_DIM> struct config {
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 112 : 232;
 };
-
-template <class C> struct memory {
-    alignas(1024) typename C::T q[C::Br * C::D]; /* in the end: o */
-    struct kv_pipeline<C> kv;
-    uint64_t q_full;
-};
-
-/* What a consumer has in registers, and where it is in the pipeline. */
-template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
-    uint32_t p[C::Bc / 4];
-    uint64_t q; /* descriptor */
-    struct rows rows;
-    struct pipeline_state k_at, v_at;
-};
-
-/* The producer, one thread: Q, then K and V block by block. */
-template <class C>
-static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params)
-{
-    const struct work_tile t = work_tile_of(params, blockIdx.x);
-    struct pipeline_state k_at = {0, 1}, v_at = {0, 1};
-    int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-    int head_kv = t.head / params.group;
-    load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
-    load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
-    load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
-}
 
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
 template <class C, bool FIRST>
@@ -87,19 +58,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
     pack_weights<typename C::T>(x.s, x.p);
     warpgroup_fence_operand(x.p);
-}
-
-/* Writes the consumer's 64 rows of o. */
-template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
-                                                const struct params &params,
-                                                const struct work_tile &t, int w)
-{
-    size_t head = (size_t)t.batch * params.heads_q + t.head;
-    int first = t.tile * C::Br + 64 * w;
-    normalize(x.o, x.rows, params, first + first_row(), head);
-    store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
-    if (threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */

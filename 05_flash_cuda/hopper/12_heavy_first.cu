@@ -96,23 +96,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     warpgroup_fence_operand(x.p);
 }
 
-/* Writes the consumer's 64 rows of o. */
-template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
-                                                const struct params &params,
-                                                const struct work_tile &t, int w)
-{
-    int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
-    named_barrier_sync(8 + w, 128);
-    if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
-    else
-        store_from_registers<C>(x.o, params, row, head);
-}
-
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
@@ -137,7 +120,9 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         release_turn<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     }
-    epilogue(x, sm, params, t, w);
+    store_tile<C>(x.o, sm.o, params, t, w, [&](int row, size_t head) {
+        normalize(x.o, x.rows, params, row, head);
+    });
 }
 
 template <class C>

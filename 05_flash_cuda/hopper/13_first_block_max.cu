@@ -6,8 +6,8 @@
  * maximum, no exchange between lanes, no rescaling.  After each block the warp votes whether some
  * l has passed 2^76, so that a row may be 2^90 above m.  Nothing is lost yet: P V of this block has
  * not been issued, and its K is still in the pipeline (the price: K is released later).  The warp
- * alone computes the block again with its maximum (rows.h), by rung 3's mma.sync, whose scores lie
- * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
+ * alone computes the block again with its maximum (first_block.h), by rung 3's mma.sync, whose scores
+ * lie in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
  * both are computed as in rung 12.  The repair has fragments of Q, and at d = 128 they stay: registers
  * are free now, and no product Q K^T reads Q from shared memory. */
 #include "first_block.h"
@@ -35,7 +35,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
-    float c; /* for registers: ptxas loads a parameter again in every block */
+    float c; /* for registers: ptxas loads a parameter anew in every block (hopper.md, section 6) */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
@@ -134,23 +134,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
 }
 
-/* Writes the consumer's 64 rows of o. */
-template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
-                                                const struct params &params,
-                                                const struct work_tile &t, int w)
-{
-    int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
-    named_barrier_sync(8 + w, 128);
-    if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
-    else
-        store_from_registers<C>(x.o, params, row, head);
-}
-
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
@@ -176,7 +159,9 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         pass_turn_on<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
     }
-    epilogue(x, sm, params, t, w);
+    store_tile<C>(x.o, sm.o, params, t, w, [&](int row, size_t head) {
+        normalize(x.o, x.rows, params, row, head);
+    });
 }
 
 template <class C>

@@ -5,6 +5,9 @@
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences; 96 and 192 columns; V may have fewer than Q and K
  *   memory  with few keys main memory is the limit: a kernel of its own (few_keys.h)
+ *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases the
+ *           blocks that it does not need.  With this order the assembler puts the references of a
+ *           thread's two rows into different banks (notes/hopper.md, section 6)
  *
  * On several GPUs a tile ends by merging with the answer to the keys before (answer.h). */
 #include "answer.h"
@@ -41,7 +44,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * IN_PANELS<DV<C>> : 8];
-    float c; /* for registers: ptxas loads a parameter again in every block */
+    float c; /* for registers: ptxas loads a parameter anew in every block (hopper.md, section 6) */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
@@ -147,25 +150,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
 }
 
-/* Writes the consumer's 64 rows of o. */
-template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
-                                                const struct params &params,
-                                                const struct answer &answer,
-                                                const struct work_tile &t, int w)
-{
-    int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    size_t head = (size_t)t.batch * params.heads_q + t.head;
-    if constexpr (C::PART) merge_answer<C>(x.o, x.rows, answer, params, row, head);
-    else normalize(x.o, x.rows, params, row, head);
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
-    named_barrier_sync(8 + w, 128);
-    if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * IN_PANELS<DV<C>>, params, first, t, 8 + w);
-    else
-        store_from_registers<C>(x.o, params, row, head);
-}
-
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
@@ -184,15 +168,27 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
+        asm volatile("" ::: "memory");
+        release_q(&sm.q.empty[q_index]);
+        for (int i = n; i < n_tile; i++) { /* the other consumer needs these */
+            acquire_turn(w);
+            pass_turn_on<C>(w);
+        }
+        last_pv(x, sm.kv);
+    } else {
+        release_q(&sm.q.empty[q_index]);
+        for (; n < n_tile; n++) {
+            acquire_turn(w);
+            pass_turn_on<C>(w);
+            skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
+        }
     }
-    release_q(&sm.q.empty[q_index]);
-    if (n_blocks > 0) last_pv(x, sm.kv);
-    for (; n < n_tile; n++) { /* the other consumer needs these */
-        acquire_turn(w);
-        pass_turn_on<C>(w);
+    store_tile<C>(x.o, sm.o, params, t, w, [&](int row, size_t head) {
+        if constexpr (C::PART) merge_answer<C>(x.o, x.rows, answer, params, row, head);
+        else normalize(x.o, x.rows, params, row, head);
+    });
+    for (; n < n_tile; n++) /* they can wait until o is on its way */
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
-    }
-    epilogue(x, sm, params, answer, t, w);
 }
 
 template <class C>
@@ -293,7 +289,8 @@ static const char *picks(const struct problem *p)
     if (d <= 64)
         return takes_three(p) ? "tiles of 192 queries, 128 keys" : "tiles of 256 queries, 64 keys";
     if (is_short(p)) return "tiles of 128 queries, 64 keys";
-    return d <= 96 && p->dtype == BF16 ? "tiles of 192 queries, 96 keys" : "tiles of 128 queries, 128 keys";
+    if (d <= 96 && p->dtype == BF16) return "tiles of 192 queries, 96 keys";
+    return "tiles of 128 queries, 128 keys";
 }
 
 /* The counter that gives out work tiles. */

@@ -20,7 +20,7 @@ constexpr int stages(int d, int keys, bool bias, int per_sm, bool leaves)
     return d > 64 ? 2 : 3;
 }
 
-/* PER_SM: blocks of threads on a multiprocessor.   BY_LEAF: bits of a query that depend on its keys alone */
+/* PER_SM: blocks of threads on a multiprocessor.   BY_LEAF: as leaf_fold.h */
 template <class Type, int HEAD_DIM, int HEAD_DIM_V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS,
           int CONSUMERS, int PER_SM = 1, bool BY_LEAF = false>
 struct config {

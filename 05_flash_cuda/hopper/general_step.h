@@ -1,7 +1,7 @@
-/* general_step.h: a consumer's step over one block of keys in the kernel `general`: rung 13's, with more
- * in three places.  Products become scores by a cap, a bias and a mask at both ends.  Maxima may also
- * grow in later blocks, where rows see their first keys.  And another sequence may follow in memory
- * behind the last block. */
+/* general_step.h: a consumer's step over one block of keys in the kernel `general`: rung 13's, with
+ * more in three places.  Products become scores by a cap, a bias and a mask at both ends.  Maxima
+ * may also grow in later blocks, where rows see their first keys.  And another sequence may follow
+ * in memory behind the last block. */
 #ifndef HOPPER_GENERAL_STEP_H
 #define HOPPER_GENERAL_STEP_H
 

@@ -1,4 +1,4 @@
-/* late_turns.h: when a consumer passes its turn at the tensor cores on (notes/hopper.md, section 4). */
+/* late_turns.h: when a consumer passes its turn at the tensor cores on (hopper.md, section 4). */
 #ifndef HOPPER_LATE_TURNS_H
 #define HOPPER_LATE_TURNS_H
 
@@ -6,9 +6,9 @@
 
 enum turn_passes { WHEN_ISSUED, BEFORE_LAST_PRODUCT, WITH_SCORES };
 
-/* WITH_SCORES waits for K a second time.  That needs the maximum of the first block, where each warp
- * releases K for itself: a release for all four would let K be loaded twice before a late warp has
- * waited. */
+/* WITH_SCORES waits for K a second time.  That needs the maximum of the first block, where each
+ * warp releases K for itself: a release for all four would let K be loaded twice before a late
+ * warp has waited. */
 constexpr turn_passes turn_of_consumers(int consumers, bool first_block_max)
 {
     if (consumers <= (first_block_max ? 3 : 2)) return WHEN_ISSUED;

@@ -1,5 +1,5 @@
-/* leaf_fold.h: the fold of the kernel `general` where the bits of a query depend on its keys alone: leaf
- * after leaf, in the order of leaves.h. */
+/* leaf_fold.h: the fold of the kernel `general` where the bits of a query depend on its keys alone:
+ * leaf after leaf, in the order of leaves.h. */
 #ifndef HOPPER_LEAF_FOLD_H
 #define HOPPER_LEAF_FOLD_H
 

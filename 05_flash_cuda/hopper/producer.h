@@ -1,5 +1,5 @@
-/* producer.h: the tiles of K and V from rung 9 on: a producer loads them for a whole work tile, and a
- * consumer releases those that only others need. */
+/* producer.h: the tiles of K and V from rung 9 on: a producer loads them for a whole work tile, and
+ * a consumer releases those that only others need. */
 #ifndef HOPPER_PRODUCER_H
 #define HOPPER_PRODUCER_H
 

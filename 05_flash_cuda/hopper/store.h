@@ -129,4 +129,22 @@ store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
     }
 }
 
+/* Writes consumer w's 64 rows of o, through its part of `staged` or from registers.
+ *   finish(row, head)  makes them the result: of the thread's first row, of that head of all */
+template <class C, class FINISH>
+static __device__ __forceinline__ void store_tile(float (&o)[DV<C> / 2], typename C::T *staged,
+                                                  const struct params &params,
+                                                  const struct work_tile &t, int w, FINISH finish)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    finish(row, head);
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
+    named_barrier_sync(8 + w, 128);
+    if (C::TMA_STORE)
+        store_through_tma<C>(o, staged + w * 64 * IN_PANELS<DV<C>>, params, first, t, 8 + w);
+    else
+        store_from_registers<C>(o, params, row, head);
+}
+
 #endif

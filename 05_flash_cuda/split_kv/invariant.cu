@@ -315,38 +315,25 @@ static struct parts leaves_of(const struct problem *p)
     return parts;
 }
 
-/* early: while the kernel before still runs (sm_90). */
-template <class KERNEL>
-static void launch_blocks(KERNEL kernel, dim3 grid, int threads, size_t bytes,
-                          const struct problem *p, const struct arrays *a, struct parts parts,
-                          bool early = false)
-{
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute starts_early = may_start_early();
-    config.attrs = &starts_early;
-    config.numAttrs = early && device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
-    config.gridDim = grid, config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = bytes, config.stream = (cudaStream_t)a->stream;
-    if (bytes) allow_shared(kernel, bytes);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, attention_of(p, a, ROWS), call_of(p, a), parts));
-}
-
 template <enum dtype T, int D>
 static void launch_both(const struct problem *p, const struct arrays *a)
 {
     struct parts parts = leaves_of(p);
+    const struct attention x = attention_of(p, a, ROWS);
+    const struct call call = call_of(p, a);
     const unsigned groups = (unsigned)(p->batch * p->heads_kv), rows = (unsigned)parts.n_rows;
     const unsigned many = MANY_WARPS * ROWS;
     if (!has_few_rows(p))
         return launch_blocks(many_queries_kernel<T, D>, dim3(groups, (rows + many - 1) / many),
-                             32 * MANY_WARPS, STAGES * sizeof(struct key_stage<D>), p, a, parts);
+                             32 * MANY_WARPS, STAGES * sizeof(struct key_stage<D>), x, call,
+                             parts, a->stream);
     parts.ml = (float2 *)a->workspace;
     parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
     launch_blocks(few_queries_kernel<T, D>,
                   dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
-                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), p, a, parts);
-    launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, p, a,
-                  parts, true);
+                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), x, call, parts, a->stream);
+    launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, x, call,
+                  parts, a->stream, true);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
