@@ -91,7 +91,7 @@ def test_a_number_in_running_text_is_read_out_of_its_table(made):
 
 # --- Figures. ---
 
-@pytest.mark.parametrize("options", [["map", "--program", BUILD / "03_online_softmax"], ["arc.png", "roofline_cpu.png"]])
+@pytest.mark.parametrize("options", [["map", "--program", BUILD / "03_online_softmax"], ["arc", "roofline_cpu"]])
 def test_figures_are_drawn_and_are_the_same_again(options):
     for out in ("one", "two"):
         assert not plot.main(["--out", out, "--fixture", str(ROOT / "tests/fixture"), "--results",

@@ -57,7 +57,7 @@ $(STAGES:%=diff-%): diff-%:
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
 	$(Q){ $(PYTHON) common/products/reports/counters.py $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
-	    $(if $(filter 05_%,$*),&& $(PYTHON) common/products/reports/plot.py ladder \
+	    $(if $(filter 05_%,$*),&& $(PYTHON) common/products/reports/plot.py staircase \
 	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)
 
 # The on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on the

@@ -24,7 +24,7 @@ def attention_map(program, fixture):
         return np.load(f"{place}/o.npy")
 
 
-@figure("map.png", "map")
+@figure("map")
 def attention(data):
     """Which tokens attend to which in the fixture's sentence, computed by a stage program.  The
     largest weights between different words are named."""

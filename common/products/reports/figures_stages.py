@@ -12,7 +12,7 @@ from words import rate, si, significant
 
 # --- Speed of every step ---
 
-@figure("arc.png", "bench")
+@figure("arc")
 def arc(data):
     """Every stage, every rung and the libraries at one length."""
     groups = arc_groups(with_ladder(data))
@@ -178,7 +178,7 @@ def ceilings(rows, *kinds):
     return need(rows[rows.ceiling_kind.isin(kinds)], f"no ceiling of {kinds[0]}")
 
 
-@figure("roofline_cpu.png", "ladder")
+@figure("roofline_cpu")
 def roofline_cpu(data):
     """What limits attention on the CPU: the plain and the fastest variant of each stage."""
     rows = data.rows[data.rows.device == "cpu"]
@@ -192,7 +192,7 @@ def roofline_cpu(data):
                      "What limits attention on the CPU?", "\nDashed: the plain variants.")
 
 
-@figure("roofline_gpu.png", "ladder")
+@figure("roofline_gpu")
 def roofline_gpu(data):
     """What limits attention on the GPU: some rungs and the libraries, float32 and 16 bits."""
     gpu, panels = data.rows[data.rows.device == "gpu"], []

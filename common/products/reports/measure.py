@@ -12,11 +12,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import typing
 
 from ladder import ROOT, RUNGS, GRADIENTS
-from measurements import commit_here, cpu_name, now, output_of
 
 STAGES = ("01_naive", "02_safe_softmax", "03_online_softmax", "04_monoid_tiled_cpu")
 PEERS = "python3 common/products/reports/peers.py --csv {csv}"
@@ -82,11 +80,10 @@ def gpu_softmax():
             for line in bench(program, "softmax", names, f"--dtype {dtype} --rows {(1 << 28) // n} --cols {n}")]
 
 
-def several(gpus, folder):
+def several(gpus):
     """Several GPUs beside one; shorter prompts are for the model of time over ranks."""
     line = f"build/05_flash_cuda bench --gpus {gpus} --csv {{csv}} ".__add__
-    marks = f"--timeline {folder}/timeline.csv"
-    return [f"rm -f {folder}/timeline.csv", line(f"--causal {marks}"), f"{PEERS} --parts multi_gpu", line(marks),
+    return [line("--causal"), f"{PEERS} --parts multi_gpu", line(""),
             *(line(f"--seqlen-q 1 --seqlen-k {n}") for n in (1 << 20, 10 * gpus << 20)),
             *(line(f"--seqlen-q {n} --strategy ring") for n in (16384, 32768)),
             line("--seqlen-q 1024 --seqlen-k 1048576")]
@@ -145,41 +142,19 @@ PARTS = {
     "training": Part("calls and training steps beside PyTorch's", "hopper/training.csv", [CALLS]),
     "same_bits": Part("the price of the same bits", "hopper/same_bits.csv", [CALLS]),
     "cache": Part("a cache in 8 bits", "hopper/cache.csv", [CALLS]),
-    "gpus": Part("several GPUs beside one", "multi_gpu/times.csv", several(int(os.environ.get("GPUS", 2)), "{folder}")),
-    "course": Part("how long the commands of a course take", "course/times.csv", [])}
-
-
-def course(path):
-    """Each command in an empty build; the lines of this machine in the place of its earlier ones."""
-    gpu = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").partition("\n")[0] or "no GPU"
-    here = f"{cpu_name()}; {gpu}".replace(",", ";")
-    kept = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
-    lines = ["machine,command,seconds,date,commit", *(line for line in kept if not line.startswith(f"{here},"))]
-    subprocess.run(["rm", "-rf", "build/course"], check=True)
-    for command in ["build", *(f"{verb} {n}" for verb in ("stage", "exercise") for n in range(1, 6))]:
-        begin = time.time()
-        done = subprocess.run(["make", f"-j{os.cpu_count()}", "BUILD=build/course", *command.split()],
-                              stdout=subprocess.DEVNULL, check=False)
-        if done.returncode and "exercise" not in command:  # still a skeleton: that takes its time all the same
-            return done.returncode
-        lines.append(f"{here},make {command},{time.time() - begin:.0f},{now()[:10]},{commit_here()}")
-        print(lines[-1], flush=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return 0
+    "gpus": Part("several GPUs beside one", "multi_gpu/times.csv", several(int(os.environ.get("GPUS", 2))))}
 
 
 def run(name, results):
     """Makes the file of a part; the exit status."""
     part, path = PARTS[name], results / PARTS[name].file
     path.parent.mkdir(parents=True, exist_ok=True)
-    if name == "course":
-        return course(path)
     old = path.with_name(path.name + ".old")
     if path.exists():
         path.rename(old)
     env, status = {"OMP_PROC_BIND": "true", **os.environ}, 0  # a thread a core: two on one lose whole turns
     for command in part.commands * part.runs:
-        command = command.format(csv=path, results=results, folder=path.parent, part=name)
+        command = command.format(csv=path, results=results, part=name)
         status = subprocess.run(command, shell=True, cwd=ROOT, env=env, check=False).returncode
         if status:
             print(f"measure: {path} stays as it was (status {status}): {command}", file=sys.stderr)

@@ -12,11 +12,9 @@ def table(pattern):
     return register
 
 
-def figure(name, group, **settings):
-    """Registers a function data -> a figure of matplotlib, drawn into the file `name` with these
-    settings of matplotlib.  Figures of one group are drawn together (plot.py)."""
+def figure(name):
+    """Registers a function data -> a figure of matplotlib."""
     def register(draw):
-        FIGURES[name] = group, draw, {key.replace("_", "."): value
-                                      for key, value in settings.items()}
+        FIGURES[name] = draw
         return draw
     return register

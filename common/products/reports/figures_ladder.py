@@ -1,8 +1,7 @@
-"""figures_gpu.py: what the rungs of stage 5 reach; several GPUs."""
+"""figures_ladder.py: what the rungs of stage 5 reach, and which units are busy."""
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
-from results import each, need, read_lines
-from style import COLOURS, caption, label_ends, matplotlib, offset, plain, plt, stacked, value_axis
+from style import caption, label_ends, matplotlib, offset, plt, value_axis
 from tables_ladder import read_profile
 
 
@@ -21,7 +20,7 @@ UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", 
          ("fma_pct", "multiply-adds", "#c9a227"), ("shared_pct", "shared memory", "#2a9d3a"))
 
 
-@figure("staircase.png", "ladder")
+@figure("staircase")
 def staircase(data):
     """What each rung reaches under its roofs, and how busy the units were: one launch of each
     rung, roof and GEMM in the same `make profile 5`."""
@@ -79,39 +78,3 @@ def treads(axis, lines, roof, labelled):
         axis.axhline(height, color="black", linewidth=1, linestyle=":")
     if labelled:
         label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
-
-
-# --- Several GPUs ---
-
-@figure("ring_in_time.png", "ladder")
-def ring_in_time(data):
-    """What each GPU computes and copies in each step of a real run, a panel for each way to cut a
-    causal problem."""
-    lines = data.file("multi_gpu/timeline.csv", read_lines).query("causal == '1'").astype(
-        {"rank": int, "step": int, "begin_ms": float, "end_ms": float})
-    titles = {"ring": "zigzag chunks", "ring-unbalanced": "contiguous chunks"}
-    drawn, axes = stacked(len(titles), 1.5, right=0.97, left=0.13, gap=0.55)
-    end, ranks = lines.end_ms.max(), 1 + lines["rank"].max()
-    for axis, (kind, title) in zip(axes, titles.items()):
-        here = need(lines[lines.strategy == kind], f"timeline.csv has no {kind}")
-        for x in each(here.drop_duplicates(["rank", "step", "what"], keep="last")):
-            copies, long = x.what == "copy", x.end_ms - x.begin_ms
-            y = 2.4 * (ranks - 1 - x.rank) + (not copies)
-            axis.barh(y, long, left=x.begin_ms, height=0.8,
-                      color=COLOURS["2"] if copies else COLOURS["4"], edgecolor="white")
-            if copies:
-                axis.text(x.end_ms + end / 100, y, f"keys and values travel: {long:.1f} ms",
-                          fontsize=8, color=COLOURS["2"], va="center")
-            elif long > end / 20:
-                axis.text(x.begin_ms + long / 2, y, f"step {x.step + 1}: {long:.1f} ms",
-                          color="white", fontsize=8, ha="center", va="center")
-        axis.set_yticks([2.4 * (ranks - 1 - r) + 0.5 for r in range(ranks)],
-                        [f"GPU {r}" for r in range(ranks)])
-        axis.set_xlim(0, 1.02 * end)
-        axis.set_title(title, fontsize=9, loc="left")
-        plain(axis, "x")
-    axes[-1].set_xlabel("milliseconds from the begin of the call")
-    caption(drawn, each(data.file("multi_gpu/times.csv")),
-            "The ring in time: causal, 64k x 64k, 16 heads, d = 128, bf16",
-            "One call, by the events of the GPUs. Copies run under the kernels.")
-    return drawn
