@@ -16,7 +16,7 @@ try:
     import figures_stages  # noqa: F401  (these three fill the registry)
     import figures_ladder  # noqa: F401
     import figures_map  # noqa: F401
-    from style import plt, save
+    from style import save
 except ImportError as missing:
     print(f"plot.py: {missing}; install matplotlib and pandas "
           "(apt install python3-matplotlib python3-pandas)", file=sys.stderr)

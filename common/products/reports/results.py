@@ -14,7 +14,6 @@ import pandas as pd
 from measurements import KINDS
 
 TEXTS = [column for column, kind in KINDS.items() if kind == "TEXT"]
-NUMBERS = [column for column, kind in KINDS.items() if kind != "TEXT"]
 SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
 PROBLEM = ["op", "dtype", *SHAPE, "causal", "threads"]
 KIND = [*PROBLEM, "device", "layout", "stage", "variant", "regime", "machine"]

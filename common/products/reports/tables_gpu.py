@@ -8,7 +8,7 @@ import pandas as pd
 from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
-from results import LAST_RUNGS, Data, each, middle_run, need, number_runs, read_lines
+from results import each, middle_run, need, number_runs, read_lines
 from words import (grid, in_brackets, interval, listing, of_runs, panel_text, seconds,
                    shape_text, share_of, si, significant)
 
