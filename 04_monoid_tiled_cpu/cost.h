@@ -1,8 +1,13 @@
-/* cost.h: what the descriptors of this stage's rungs and asides have in common. */
+/* cost.h: what the rungs and asides of this stage have in common: what they say of themselves, and
+ * the smaller of two sizes. */
 #ifndef COST_H
 #define COST_H
 
 #include "problem/heads.h"
+
+static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 #define RUNG SAFE_ON_CPU, .cost = fold_cost
 #define ASIDE .group = IN_ASIDES, SAFE_ON_CPU

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "harness.h"
+#include "problem/dtype.h"
 #include "vector/half.h"
 
 /* Does the row of n scores x come out as n weights 1 / n? */
@@ -22,18 +23,12 @@ static int row_survives(function_of_row *softmax_row, size_t n, float x)
     return y > 0;
 }
 
-/* x rounded to the type, as a float. */
-static float rounded(enum dtype dtype, float x)
-{
-    return dtype == F16 ? half_to_float(float_to_half(x)) : bfloat_to_float(float_to_bfloat(x));
-}
-
 /* Is the denominator of n equal scores x finite when every operation rounds to dtype? */
 static int sum_survives(enum dtype dtype, size_t n, float x)
 {
-    float term = rounded(dtype, expf(x)), l = 0;
+    float term = dtype_round(dtype, expf(x)), l = 0;
     for (size_t j = 0; j < n; j++) {
-        float l_new = rounded(dtype, l + term);
+        float l_new = dtype_round(dtype, l + term);
         if (!isfinite(l_new)) return 0;
         if (l_new == l) break; /* the sum is so large that a term no longer counts */
         l = l_new;

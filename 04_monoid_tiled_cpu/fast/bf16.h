@@ -137,7 +137,7 @@ static void pack_queries(const struct tile *t, struct scratch *w)
     w->vt = values_of(t->p, t->a, t->plan, &t->s, t->kv);
     memset(w->k, 0, rows * whole_d * sizeof *w->k);
     for (size_t r = 0; r < t->n_rows; r++)
-        memcpy(w->k + r * whole_d, q_row(t, r), d * sizeof *w->k);
+        memcpy(w->k + r * whole_d, q_of_row(t, r), d * sizeof *w->k);
     for (size_t r = 0; r < rows; r += 16) {
         uint32_t *panel = w->q + r / PANEL * PANEL * whole_d / 2 + r % PANEL;
         for (size_t i = 0; i < whole_d; i += KEY_STEP)

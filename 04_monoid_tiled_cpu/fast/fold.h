@@ -251,7 +251,7 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
 {
     const struct problem *p = t->p;
     struct key_range sees = row_sees(t, row);
-    const void *q = q_row(t, row);
+    const void *q = q_of_row(t, row);
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {

@@ -14,6 +14,7 @@
  * as b.  q and k still make their scores NaN; what such a row of do gives dv is added apart. */
 #include <omp.h>
 
+#include "cost.h"
 #include "harness.h"
 #include "problem/layout.h"
 #include "products.h"
@@ -29,10 +30,6 @@
 #define STEP (AT_ONCE * LANES)
 
 _Static_assert(Bc % STEP == 0, "a tile is whole steps of the exponential");
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* A group is the query heads of a sequence that share keys.  cols, cols_v: head_dim and head_dim_v
  * in whole vectors.  rows: of q, of all heads and sequences. */

@@ -10,6 +10,7 @@
 
 #include <omp.h>
 
+#include "cost.h"
 #include "monoid.h"
 #include "problem/layout.h"
 #include "harness.h"
@@ -48,14 +49,6 @@ struct tile {
     struct mask mask;
     struct key_range some_see; /* the keys that at least one row sees */
 };
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 /* Tiles of a sequence of so many queries, for one head of k and v. */
 static size_t tiles_of(size_t group, size_t seqlen_q)
@@ -174,7 +167,7 @@ static void *number_at(enum dtype type, const void *array, size_t at)
     return (char *)(uintptr_t)array + at * dtype_size(type);
 }
 
-static const void *q_row(const struct tile *t, size_t r)
+static const void *q_of_row(const struct tile *t, size_t r)
 {
     struct query q = query_of(t, r);
     return number_at(t->p->dtype, t->a->q, query_at(t->p, &t->s, strides_of_q(t->p), q.h, q.i));

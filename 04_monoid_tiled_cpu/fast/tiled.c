@@ -70,7 +70,7 @@ static void pack_queries(const struct tile *t, struct scratch *w)
     size_t panel = PANEL * p->head_dim, last = t->n_rows / PANEL;
     if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
     for (size_t r = 0; r < t->n_rows; r++) {
-        const float *q = q_row(t, r);
+        const float *q = q_of_row(t, r);
         if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim, 1);
         float *column = w->qt + r / PANEL * panel + r % PANEL;
         for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;

@@ -8,8 +8,6 @@
 
 enum { Bc = 32 }; /* keys of a chunk */
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* x = the partial result of the keys first .. end - 1 for query i: the loop of stage.c. */
 static void fold_keys(const struct head *h, size_t i, size_t first, size_t end,
                       struct aggregate *x)

@@ -8,8 +8,6 @@
 
 enum { Bc = 32 }; /* keys of a chunk */
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* x = x . (n keys with scores s): one maximum and one correction for all of them.
  *     m_new = max(m, max_j s_j),  correction = e^(m - m_new),  weight_j = e^(s_j - m_new)
  *   s (n)  -INFINITY means masked      v (n, x->d)  a masked row of it is not read */

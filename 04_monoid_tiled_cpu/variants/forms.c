@@ -15,8 +15,6 @@
 #define BLOCK 64  /* keys in a tile */
 #define SPLITS 8  /* blocks of split-KV, as on a GPU with few queries */
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* s (last - first) = scores of the keys first .. last - 1; returns their maximum, which
  * is -INFINITY if all are masked, and NaN if one is NaN, lest a NaN pass for a mask. */
 static float block_scores(const struct head *h, size_t i, size_t first, size_t last, float *s)

@@ -14,8 +14,6 @@
 #include "monoid.h"
 #include "simd_score.h"
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* An element (m, l, a, z); a and z (d) are the caller's.  Unit: m = -INFINITY, else 0. */
 struct log_aggregate { float m, l; float *a, *z; size_t d; };
 
