@@ -195,43 +195,36 @@ def training(here):
 
 # --- The same bits ---
 
-def on_cpu(here):
-    """The same as promises(), of invariant results: a gradient has a fixed order there anyway."""
-    attention = here.five_steps.attention
-    for dtype in (here.torch.float32, here.torch.bfloat16):
-        name = str(dtype)[6:]
-        yield "prefill; invariant", f"{name}; 8 heads x 1024; d = 64; causal", functools.partial(
-            attention, *(here.tensor(1, 8, 1024, 64, dtype=dtype) for _ in "qkv"), causal=True)
-        for keys in (256, 4096):
-            yield "decode; invariant", f"{name}; 32/8 heads x {keys} keys; d = 128", functools.partial(
-                attention, *(here.tensor(1, h, n, 128, dtype=dtype) for h, n in ((32, 1), (8, keys), (8, keys))))
-
-
 def promises(here):
-    """(what, case, call(promise))."""
-    five_steps, tensor = here.five_steps, here.tensor
-    for batch, length, d, causal in ((1, 16384, 128, True), (4, 4096, 128, True), (4, 4096, 64, False)):
-        q, k, v = (tensor(batch, heads, length, d) for heads in (HEADS[0], *2 * HEADS[1:]))
-        yield "prefill; invariant", f"{batch} x 32/8 heads x {length}; d = {d}{'; causal' * causal}", \
-            functools.partial(five_steps.attention, q, k, v, causal=causal)
-    for batch, keys in ((64, 4096), (8, 8192), (1, 32768), (16, 1024), (1, 2048)):
-        q, k, v = tensor(batch, HEADS[0], 128), *(tensor(batch, HEADS[1], keys, 128) for _ in "kv")
-        yield "decode; invariant", f"{batch} x 32/8 heads x {keys} keys; d = 128", functools.partial(
-            five_steps.decode, q, k, v, None, keys)
-    for length, d, causal in ((4096, 64, True), (4096, 128, True), (4096, 128, False), (16384, 128, True)):
-        leaves, d_o = here.leaves(16384 // length, 16, length, d), tensor(16384 // length, 16, length, d)
+    """(what, case, call(promise)); on a CPU in two types, and a gradient has a fixed order there anyway."""
+    five_steps, torch = here.five_steps, here.torch
+    prefills = ((1, 16384, 128, True), (4, 4096, 128, True), (4, 4096, 64, False)) if here.gpu else ((1, 1024, 64, True),)
+    decodes = ((64, 4096), (8, 8192), (1, 32768), (16, 1024), (1, 2048)) if here.gpu else ((1, 256), (1, 4096))
+    for dtype in (torch.bfloat16,) if here.gpu else (torch.float32, torch.bfloat16):
+        name, tensor = "" if here.gpu else f"{str(dtype)[6:]}; ", functools.partial(here.tensor, dtype=dtype)
+        for batch, length, d, causal in prefills:
+            q, k, v = (tensor(batch, heads, length, d) for heads in (HEADS[0] if here.gpu else 8, *2 * HEADS[1:]))
+            heads = f"{batch} x 32/8" if here.gpu else f"{name}8"
+            yield "prefill; invariant", f"{heads} heads x {length}; d = {d}{'; causal' * causal}", \
+                functools.partial(five_steps.attention, q, k, v, causal=causal)
+        for batch, keys in decodes:
+            q, k, v = tensor(batch, HEADS[0], 128), *(tensor(batch, HEADS[1], keys, 128) for _ in "kv")
+            yield "decode; invariant", f"{name or f'{batch} x '}32/8 heads x {keys} keys; d = 128", functools.partial(
+                five_steps.decode, q, k, v, None, keys)
+    for length, d, causal in ((4096, 64, True), (4096, 128, True), (4096, 128, False), (16384, 128, True)) * here.gpu:
+        leaves, d_o = here.leaves(16384 // length, 16, length, d), here.tensor(16384 // length, 16, length, d)
         case = f"{16384 // length} x 16 heads x {length}; d = {d}{'; causal' * causal}"
         yield "forward; deterministic", case, functools.partial(
             five_steps.attention, *(a.detach() for a in leaves), causal=causal)
         results = {deterministic: five_steps.attention(*leaves, causal=causal, deterministic=deterministic)
                    for deterministic in (False, True)}
         yield "backward; deterministic", case, lambda deterministic=False, results=results, leaves=leaves, d_o=d_o: \
-            here.torch.autograd.grad(results[deterministic], leaves, d_o, retain_graph=True)
+            torch.autograd.grad(results[deterministic], leaves, d_o, retain_graph=True)
 
 
 def same_bits(here):
     """Without and with the promise."""
-    for what, case, call in (promises if here.gpu else on_cpu)(here):
+    for what, case, call in promises(here):
         plain, asked = here.medians({"a": call, "b": functools.partial(call, **{what.split("; ")[1]: True})})
         yield what, case, f"{plain:.1f}", f"{asked:.1f}", f"{asked / plain:.2f}"
 

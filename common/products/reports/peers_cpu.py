@@ -13,7 +13,7 @@ Causal shapes are square, where PyTorch's alignment of the mask is ours.
 and with all, or as --threads says; of each the least time of the rounds counts, because a neighbour of the
 machine only adds to it.  A result that differs from PyTorch's is not written.
 
-Exit status: 0 done, also when there is no such shape; 1 a wrong result; 77 no PyTorch.
+Exit status: 0 done, also when there is no such shape; 1 a wrong result of the package; 77 no PyTorch.
 """
 import csv
 import itertools
@@ -62,13 +62,9 @@ def call_of(torch, line):
 
 
 def measured(torch, line):
-    """line with PyTorch's time in place of the variant's, or None when PyTorch's result is
-    not finite: inputs are normal random numbers."""
+    """line with PyTorch's time in place of the variant's."""
     torch.set_num_threads(int(line["threads"]))
-    call = call_of(torch, line)
-    if not bool(torch.isfinite(call()).all()):
-        return None
-    times = cold(CpuClock, {"": call}, 1, least=3)[""]
+    times = cold(CpuClock, {"": call_of(torch, line)}, 1, least=3)[""]
     ratio = float(line["median_s"]) / times.median
     scaled = {c: f"{float(line[c]) * ratio:.6g}" for c in ("gbps", "gflops", "pct_ceiling")
               if line[c]}
@@ -81,30 +77,23 @@ def measured(torch, line):
 
 
 def append(path, torch):
-    """Measures the shapes of a file, beside the fastest variant of each, and appends to it; returns the
-    exit status."""
+    """Measures the shapes of a file, beside the fastest variant of each, and appends to it."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         lines = [line for line in reader if line["device"] == "cpu" and line["stage"] != "peer"
                  and (line["op"], line["dtype"]) in DONE]
     lines.sort(key=lambda line: -float(line["median_s"]))
-    status = 0
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, reader.fieldnames, lineterminator="\n")
         for line in {tuple(line[c] for c in SHAPE): line for line in lines}.values():
             peer = measured(torch, line)
             shape = " ".join(f"{c}={line[c]}" for c in SHAPE if line[c] not in ("0", ""))
-            if peer is None:
-                print(f"peers_cpu.py: WRONG, not written: PyTorch's result is not finite: "
-                      f"{shape}", file=sys.stderr)
-                status = 1
-                continue
             writer.writerow(peer)
             file.flush()
             print(f"{peer['variant']} {shape} {1e3 * float(peer['median_s']):.3f} ms, "
                   f"{float(line['median_s']) / float(peer['median_s']):.2f} times as fast as "
                   f"{line['variant']}", flush=True)
-    return status
+    return 0
 
 
 # --- The package ---

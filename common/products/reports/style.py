@@ -108,10 +108,8 @@ def stacked(panels, each, right=0.76, left=0.09, gap=0.34):
 def save(figure, path):
     """The same picture gives the same file; appears complete or not at all."""
     beside = path.with_name(f".{path.name}.tmp")
-    kind = path.suffix[1:]
     try:
-        figure.savefig(beside, format=kind,
-                       metadata={"Date" if kind == "svg" else "Software": None})
+        figure.savefig(beside, format="png", metadata={"Software": None})
         os.replace(beside, path)
     finally:
         plt.close(figure)

@@ -38,12 +38,8 @@ FIELDS = "variant dtype batch heads seqlen head_dim causal role begin bars slowd
 
 def read_marks(lines):
     """{warp: [(clock, letter)]} in order, the first mark of the block at 0; from lines of warp,
-    letter and a 32-bit clock, which may have come round."""
+    letter and clock."""
     marks = [(int(clock), letter, int(warp)) for warp, letter, clock in map(str.split, lines)]
-    clocks = [clock for clock, _, _ in marks]
-    if clocks and max(clocks) - min(clocks) > 1 << 31:
-        marks = [(clock + (1 << 32 if clock < 1 << 31 else 0), letter, warp)
-                 for clock, letter, warp in marks]
     first = min((clock for clock, _, _ in marks), default=0)
     out = {}
     for clock, letter, warp in sorted(marks):
