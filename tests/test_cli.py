@@ -127,7 +127,7 @@ QKV --o o2.npy -> --o                       QKV --causal --causal -> --causal
 QKV --causal=1 -> --causal                  QKV --scale 1 --scale 1 -> --scale
 QKV --variant nosuch -> nosuch              check --gpus 65 -> --gpus
 check --gpus 1 --variant tiled -> -         check --strategy ring -> --strategy
-bench --timeline t.csv -> --timeline        QKV --lse o.npy -> --lse
+QKV --lse o.npy -> --lse
 QKV --lse ./o.npy -> o.npy                  QKV --lse missing/lse.npy -> missing/lse.npy
 run --q q.npy --k k.npy --v v.npy --o new.npy --lse ./new.npy -> new.npy
 run --x x.npy --y x.npy -> x.npy            QKV --lse directory/../v.npy -> file of --v

@@ -27,10 +27,8 @@ static size_t bytes_of_keys(int rank)
 static void exchange(int step)
 {
     int ranks = world.ranks;
-    EACH_GPU(g) {
+    EACH_GPU(g)
         if (step >= 2) CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->when[COMPUTED][step - 1], 0));
-        CUDA_CHECK(cudaEventRecord(g->when[COPY_BEGAN][step], g->copy));
-    }
     NCCL_CHECK(ncclGroupStart());
     EACH_GPU(g) {
         int now = owner_of(g->rank, step, ranks), next = owner_of(g->rank, step + 1, ranks);
@@ -51,7 +49,6 @@ static void compute(struct gpu *g, int step)
     struct piece pieces[MOST_PIECES];
     int n = pieces_of(&whole, &g->queries, &keys, pieces);
     if (step > 0) CUDA_CHECK(cudaStreamWaitEvent(g->compute, g->when[ARRIVED][step], 0));
-    CUDA_CHECK(cudaEventRecord(g->when[COMPUTE_BEGAN][step], g->compute));
     bool all_rows = n > 0 && range_size(pieces[0].rows) == g->n_q;
     if (step == 0 && !all_rows && g->n_q) clear_part(g);
     for (int i = 0; i < n; i++)

@@ -191,5 +191,4 @@ extern "C" const struct kind_of_rank gpus_as_ranks = {
     .ceiling = ranks_ceiling,
     .alone = alone,
     .alone_done = alone_done,
-    .timeline = timeline_write,
 };

@@ -11,7 +11,7 @@
 #include "ranks/shards.h"
 
 enum { MOST_RANKS = 64, PLACES = 3 };
-enum { COMPUTE_BEGAN, COMPUTED, COPY_BEGAN, ARRIVED, N_MOMENTS }; /* ARRIVED: for that step */
+enum { COMPUTED, ARRIVED, N_MOMENTS }; /* ARRIVED: for that step */
 
 /* One GPU: a rank.  Arrays are in its memory, contiguous over the rows that it holds. */
 struct gpu {
@@ -53,7 +53,6 @@ const char *team_open(void);
 void team_close(void);
 int alone(const struct problem *p, double *seconds);
 int alone_done(struct measurement *m);
-const char *timeline_write(const char *path);
 
 /* Waits until every GPU of this process has done what was enqueued.  An error of NCCL, or no
  * end within team_patience, ends all processes with one line. */

@@ -13,11 +13,9 @@
 static void fold_own_keys(struct gpu *g)
 {
     struct piece x[MOST_PIECES]; /* all of its keys are one */
-    CUDA_CHECK(cudaEventRecord(g->when[COMPUTE_BEGAN][0], g->compute));
     int sees = pieces_of(&whole, &g->queries, &g->keys, x);
     if (sees) fold_piece(g, x, g->keys_at[0], g->n_k, false, true);
     else clear_part(g);
-    CUDA_CHECK(cudaEventRecord(g->when[COMPUTED][0], g->compute));
 }
 
 /* All parts on every GPU, merged there. */

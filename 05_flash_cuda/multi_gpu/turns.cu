@@ -1,6 +1,5 @@
-/* turns.cu: what bench measures beside several GPUs: one of them alone, and what each does when.
- *
- * One GPU runs the last rung, or split-KV for few queries. */
+/* turns.cu: what bench measures beside several GPUs: one of them alone, with the last rung, or with
+ * split-KV for few queries. */
 #include <stdio.h>
 
 extern "C" {
@@ -68,31 +67,4 @@ int alone_done(struct measurement *m)
     m->variant = one.v->name;
     m->peak_bytes = one.bytes;
     return 1;
-}
-
-/* In milliseconds from the begin of the call. */
-static void write_step(FILE *f, const struct gpu *g, int step, bool copies)
-{
-    float begin = 0, end = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&begin, g->began,
-                                    g->when[copies ? COPY_BEGAN : COMPUTE_BEGAN][step]));
-    CUDA_CHECK(cudaEventElapsedTime(&end, g->began, copies ? g->when[ARRIVED][step + 1]
-                                                           : g->when[COMPUTED][step]));
-    fprintf(f, "%s,%d,%d,%d,%d,%s,%.4f,%.4f\n", strategy->name, whole.causal, world.ranks,
-            g->rank, step, copies ? "copy" : "compute", begin, end);
-}
-
-const char *timeline_write(const char *path)
-{
-    int steps = strategy->is_ring ? world.ranks : 1;
-    FILE *f = fopen(path, "a");
-    if (!f) return "--timeline: the file cannot be written";
-    fseek(f, 0, SEEK_END);
-    if (ftell(f) == 0) fprintf(f, "strategy,causal,gpus,rank,step,what,begin_ms,end_ms\n");
-    EACH_GPU(g) {
-        for (int s = 0; s < steps; s++) write_step(f, g, s, false);
-        for (int s = 0; s + 1 < steps; s++) write_step(f, g, s, true);
-    }
-    fclose(f);
-    return NULL;
 }

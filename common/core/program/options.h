@@ -26,7 +26,6 @@ struct options {
     int has_scale;
     size_t gpus;              /* --gpus: so many GPUs of this machine, 0: not given */
     const char *strategy;     /* --strategy: how several ranks share the work */
-    const char *timeline;     /* --timeline: CSV of what each GPU does when */
     const char *row;          /* --row */
     /* bench: one shape instead of the standard ones; 0 means not given */
     int has_op;

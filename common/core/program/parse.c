@@ -48,7 +48,6 @@ static const struct option table[] = {
     SCORE_OPTIONS(OPTION)
     {"gpus", "N", COMPUTES | OF_RANKS, COUNT, AT(gpus), NO_FLAG},
     {"strategy", "S", COMPUTES | OF_RANKS, TEXT, AT(strategy), NO_FLAG},
-    {"timeline", "FILE", IN_BENCH | OF_RANKS, TEXT, AT(timeline), NO_FLAG},
     {"row", "3,2,5,1", IN_TRACE, TEXT, AT(row), NO_FLAG},
     {"op", "O", IN_BENCH | IN_CHECK | IN_RUN, OP, AT(op), AT(has_op)},
     {"rows", "N", IN_BENCH, COUNT, AT(rows), NO_FLAG},
@@ -254,8 +253,6 @@ static int validate_gpus(const struct stage *stage, const struct options *opt)
         return complain(stage, "--variant: cannot go with --gpus, which takes the last rung");
     if (!opt->gpus && takes_gpus && opt->strategy)
         return complain(stage, "--strategy: goes with --gpus N");
-    if (opt->timeline && !opt->gpus && !(stage->ranks && stage->number == 5))
-        return complain(stage, "--timeline: several GPUs write it; stage 5 takes --gpus N");
     return 0;
 }
 

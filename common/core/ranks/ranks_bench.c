@@ -61,7 +61,7 @@ static const char *report(struct measurement *m, struct calls *calls, int ranks,
 }
 
 static int bench_strategy(const struct strategy *s, struct measurement m, struct calls *one,
-                          const char *timeline, struct csv *csv)
+                          struct csv *csv)
 {
     static struct calls all;
     char name[64];
@@ -74,7 +74,6 @@ static int bench_strategy(const struct strategy *s, struct measurement m, struct
         snprintf(name, sizeof name, "%s-%d", s->name, world.ranks);
         m.variant = name;
         const char *why = world.first ? NULL : report(&m, &all, world.ranks, csv);
-        if (!why && timeline && kind->timeline) why = kind->timeline(timeline);
         status = world_agree(why, FAILED);
     }
     kind->shards_free();
@@ -101,7 +100,7 @@ static int bench_all(const struct stage *stage, const struct options *opt,
     m.threads = (int)world_sum(m.threads);
     for (const struct strategy *s = stage->strategies; s->name && !status; s++)
         if (is_wanted(s, p, opt->strategy))
-            status = bench_strategy(s, m, &one, opt->timeline, csv);
+            status = bench_strategy(s, m, &one, csv);
     m.ceiling /= world.ranks;
     m.threads = 1;
     const char *why = NULL;

@@ -49,8 +49,6 @@ struct kind_of_rank {
      * alone_done() frees it; 1: it has set m's variant and bytes.  Both may be NULL. */
     int (*alone)(const struct problem *p, double *seconds);
     int (*alone_done)(struct measurement *m);
-    /* Appends what each GPU did when in the last call.  NULL or why not.  May be NULL. */
-    const char *(*timeline)(const char *path);
 };
 extern const struct kind_of_rank *kind; /* that of the present stage */
 
