@@ -131,28 +131,12 @@ def test_a_scale_in_a_tensor_has_its_gradient():
 
 
 @WITH_TORCH
-def test_vmap_is_a_dimension_more():
-    q, k, v = torch.randn(3, 3, 2, 4, 5, 8).unbind()
-    attention = torch.nn.functional.scaled_dot_product_attention
-    close = torch.testing.assert_close
-    close(torch.func.vmap(five_steps.attention)(q, k, v), attention(q, k, v))
-    close(torch.func.vmap(five_steps.attention, (0, None, None))(q, k[0], v[0]),
-          attention(q, k[:1].expand_as(q), v[:1].expand_as(q)))
-    close(torch.func.vmap(five_steps.softmax)(q), torch.softmax(q, -1))
-    q, k, v = q[0, 0], k[0, 0], v[0, 0]
-    close(*(torch.func.jacrev(lambda q: f(q[None], k[None], v[None]))(q)
-            for f in (five_steps.attention, attention)))
-
-
-@WITH_TORCH
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_batched_or_nested_is_refused_by_name():
     """PyTorch's internal errors came through."""
     q = torch.randn(1, 3, 8, requires_grad=True)
     with pytest.raises(refused, match="is_grads_batched"):
         torch.autograd.grad(five_steps.attention(q, q, q), q, torch.ones(2, 1, 3, 8), is_grads_batched=True)
-    with pytest.raises(refused, match="hessian"):
-        torch.func.hessian(lambda q: five_steps.attention(q, q, q).sum())(q)
     with pytest.raises(refused, match="q is a nested tensor"):
         five_steps.attention(torch.nested.nested_tensor([q[0]]), q, q)
 

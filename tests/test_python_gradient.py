@@ -158,8 +158,8 @@ def test_softmax_and_merge(device):
 
 # --- PyTorch around it. ---
 
-def test_compiled_checkpointed_and_functional():
-    """The same bits from torch.compile's graph, a checkpoint and torch.func."""
+def test_compiled_and_checkpointed():
+    """The same bits from torch.compile's graph and a checkpoint."""
     def f(q, k, v):
         o = five_steps.attention(2 * q, k, v, causal=True)
         return (five_steps.softmax(o) * o).sum()
@@ -167,8 +167,7 @@ def test_compiled_checkpointed_and_functional():
     want = torch.autograd.grad(f(*leaves), leaves)
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
     kept = torch.utils.checkpoint.checkpoint(f, *leaves, use_reentrant=False)
-    for got in (torch.autograd.grad(compiled(*leaves), leaves), torch.autograd.grad(kept, leaves),
-                torch.func.grad(f, (0, 1, 2))(*leaves)):
+    for got in (torch.autograd.grad(compiled(*leaves), leaves), torch.autograd.grad(kept, leaves)):
         same(got, want)
 
 
@@ -200,8 +199,6 @@ FUNCTIONS = {
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_forward_derivative_is_refused(function):
     """It was a tangent of 0, or None."""
-    q, refused = torch.randn(2, 2, 4, 8), (five_steps.FiveStepsError, RuntimeError)
-    with pytest.raises(refused, match="forward-mode"), torch.autograd.forward_ad.dual_level():
+    q = torch.randn(2, 2, 4, 8)
+    with pytest.raises(five_steps.FiveStepsError, match="forward-mode"), torch.autograd.forward_ad.dual_level():
         function(torch.autograd.forward_ad.make_dual(q, q))
-    with pytest.raises(refused, match="forward-mode"):
-        torch.func.jvp(function, (q,), (q,))

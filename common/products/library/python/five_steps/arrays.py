@@ -42,11 +42,6 @@ class Kind:
         """The library is going to write into the caller's array."""
 
     @staticmethod
-    def is_transformed():
-        """Is this inside of vmap, or of another transformation of torch.func?"""
-        return False
-
-    @staticmethod
     def knows(_a):
         """May the host look at the numbers of the array?"""
         return True
@@ -185,12 +180,8 @@ class Torch(Kind):
         """A derivative that needs what a held notices, as after PyTorch's own operations."""
         self.module.autograd.graph.increment_version(a)
 
-    def is_transformed(self):
-        return not self.module.compiler.is_compiling() and (
-            self.module._C._functorch.peek_interpreter_stack() is not None)
-
     def knows(self, a):
-        return a.device.type == "cpu" and not self.module.compiler.is_compiling() and not self.is_transformed()
+        return a.device.type == "cpu" and not self.module.compiler.is_compiling()
 
     def on_device(self, like):
         """A context in which the tensor's device is the current one."""
@@ -230,6 +221,9 @@ def kind_of(arrays):
             raise FiveStepsError(f"{name} is a {'masked array' if cls is Numpy else 'nested tensor'}; give "
                                  + ("its data, and a bias of booleans" if cls is Numpy else
                                     "packed sequences: its values, and cu_seqlens"))
+    if cls is Torch and not kind.module.compiler.is_compiling() and (
+            kind.module._C._functorch.peek_interpreter_stack() is not None):
+        raise FiveStepsError("torch.func (vmap, grad, jvp, ...) is not supported; give a batch, and use backward()")
     devices = {kind.device(a): name for name, a in given.items()}
     if len(devices) > 1:
         raise FiveStepsError("arrays lie on different devices: " + ", ".join(

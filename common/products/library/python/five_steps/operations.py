@@ -132,9 +132,6 @@ def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
     named = dict(zip(("k_new", "v_new", "k_pages", "v_pages"), (*new, *pools)))
     kind = kind_of({**named, "page_table": page_table})
     decode_options(None, None, None, layout)
-    if kind.is_transformed():
-        raise FiveStepsError("append writes into its pages, which vmap and torch.func's other functions cannot; "
-                             "call it outside")
     of_page, writes = 1 if layout == "pages_first" else 2, []
     for name, a, pool, scale in zip("kv", new, pools, scales):
         shape, coded = (*new[0].shape[:2], pool.shape[-1 - of_page], pool.shape[-1]), eight_bits.is_coded(pool)

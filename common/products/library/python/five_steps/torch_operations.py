@@ -20,11 +20,6 @@ _transformed = torch._C._functorch.peek_interpreter_stack  # is a transformation
 _is_batched = torch._C._functorch.is_legacy_batchedtensor  # by autograd.grad(is_grads_batched=True)
 
 
-def _refuse_forward(*_):
-    raise FiveStepsError("a forward-mode derivative is asked for (jvp, jacfwd, hessian, make_dual), which "
-                         "is not supported; use torch.func.grad, vjp or jacrev")
-
-
 _ours = torch.library.Library("five_steps", "DEF")  # custom_op() of PyTorch takes 60 us more for each call
 
 
@@ -37,42 +32,7 @@ def define(name, arguments, results):
     return register
 
 
-def _one_by_one(compute):
-    """The rule of vmap: the calls one after another."""
-    def rule(info, in_dims, *given):
-        parts = [compute(*(a if d is None else a.select(d, i) for a, d in zip(given, in_dims)))
-                 for i in range(info.batch_size)]
-        if isinstance(parts[0], Tensor):
-            return torch.stack(parts), 0
-        return tuple(map(torch.stack, zip(*parts))), (0,) * len(parts[0])
-    return rule
-
-
-def function_of(forward, save, gradient):
-    """A function with its gradient, also for torch.func.grad and vjp, which take no operator."""
-    return type("Function", (torch.autograd.Function,), {
-        "forward": staticmethod(forward), "setup_context": staticmethod(save),
-        "backward": staticmethod(gradient), "jvp": staticmethod(_refuse_forward),
-        "vmap": staticmethod(_one_by_one(lambda *given: function_of(forward, save, gradient)(*given)))}).apply
-
-
-def differentiable(operator, save, gradient):
-    """The operator with its gradient: torch.compile keeps it in its graph."""
-    function = function_of(operator, save, gradient)
-    torch.library.register_autograd(operator, gradient, setup_context=save)
-    torch.library.register_vmap(operator, _one_by_one(operator))
-
-    def call(*given):
-        transformed = not torch.compiler.is_compiling() and _transformed() is not None
-        return (function if transformed else operator)(*given)
-    return call
-
-
-def save_nothing(_ctx, inputs, output):
-    """Of what is differentiable once."""
-
-
-def refuse_second(_ctx, *_):
+def _refuse_second(_ctx, *_):
     raise FiveStepsError("a second derivative is asked for; five_steps is differentiable once")
 
 
@@ -185,7 +145,7 @@ def _flops(*given, out_val, **_):
     return 2 * pairs * (q.shape[-1] * width + v.shape[-1] * width_v)
 
 
-_gradients = differentiable(_attention_backward, save_nothing, refuse_second)
+torch.library.register_autograd(_attention_backward, _refuse_second)
 
 
 def _save_attention(ctx, inputs, output):
@@ -199,7 +159,7 @@ def _attention_gradient(ctx, d_o, d_lse):
     v is 0, o is 1 and d_o is -d_lse; there are eight, for kernels that load 16 bytes."""
     o, lse, q, k, v, bias, sinks, *more = ctx.saved_tensors
     if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
-        raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; use torch.func.jacrev")
+        raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; ask for one gradient at a time")
     options = ctx.options or attention_options((q, k, v, bias, sinks, *more), *ctx.given)
     d_o, width, d_bias = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1], None
     if bias is not None and bias.requires_grad:
@@ -211,11 +171,11 @@ def _attention_gradient(ctx, d_o, d_lse):
         v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
     given = d_o, o, lse, q, k, v, bias, sinks, *more
     plain = not torch.is_grad_enabled() and _is_plain(given)
-    dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *options)
+    dq, dk, dv, d_sinks = (_compute_gradients if plain else _attention_backward)(*given, *options)
     return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 13)
 
 
-_attention_once = differentiable(_attention, _save_attention, _attention_gradient)
+torch.library.register_autograd(_attention, _attention_gradient, setup_context=_save_attention)
 
 
 class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
@@ -258,7 +218,7 @@ def _softmax_gradient(ctx, dy):
     return torch._softmax_backward_data(dy, y, -1, y.dtype)
 
 
-_softmax_once = differentiable(_softmax, _save_softmax, _softmax_gradient)
+torch.library.register_autograd(_softmax, _softmax_gradient, setup_context=_save_softmax)
 
 
 def _merge(o1, lse1, o2, lse2):
@@ -281,9 +241,6 @@ def _merge(o1, lse1, o2, lse2):
 def _decode(*call):
     o, lse = decode_call(call[:7], *call[7:]).compute()
     return o, lse.contiguous()
-
-
-torch.library.register_vmap(_decode, _one_by_one(_decode))
 
 
 @register_flop_formula(torch.ops.five_steps.decode, get_raw=True)
@@ -343,7 +300,7 @@ def _derivative(arrays, without=None, words=""):
         raise FiveStepsError(f"{words}; call under torch.no_grad(), or detach() the tensors")
     if _is_dual() and any(
             forward_ad.unpack_dual(a).tangent is not None for a in given if a.is_floating_point()):
-        _refuse_forward()
+        raise FiveStepsError("a forward-mode derivative is asked for, which is not supported; use backward()")
     return wanted and any(a.requires_grad for a in given)
 
 
@@ -410,14 +367,14 @@ def attention(arrays, given, return_lse, out):
     options = attention_options(arrays, *given)
     if plain:
         return attention_call(arrays, *options, out).compute()
-    o, lse = _attention_once(*arrays, *options)
+    o, lse = _attention(*arrays, *options)
     return (o if out is None else out.copy_(o)), lse
 
 
 def softmax(x):
     """five_steps::softmax."""
     plain = not _derivative((x,)) and _is_plain((x,))
-    return compute_softmax(x) if plain else _softmax_once(x)
+    return compute_softmax(x) if plain else _softmax(x)
 
 
 def merge(o1, lse1, o2, lse2):
