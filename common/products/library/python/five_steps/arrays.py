@@ -15,7 +15,19 @@ class FiveStepsError(ValueError):
 
 
 class Kind:
-    """What NumPy and PyTorch share, or say in two ways."""
+    """What NumPy and PyTorch share, or say in two ways.  Of their methods:
+    to(a, dtype)       the elements in another type
+    contiguous(a)      the same elements, one after another; on a GPU at a multiple of 16 bytes
+    strides(a)         elements from one index of each dimension to the next, or None where the library
+                       cannot use the array as it lies: on a GPU rows begin at multiples of 16 bytes
+    range(n, like)     0 to n - 1, int32
+    empty(shape, like, dtype)  an array for results, or a workspace
+    address(a)         of the first element
+    place(like)        device and stream, as fields of a problem
+    on_device(like)    a context in which the array's device is the current one
+    check_writable(name, a)    refuses an array of the caller that cannot be written
+    note_written(a)    the library is going to write into the caller's array
+    knows(a)           may the host look at the array's numbers?"""
 
     def __init__(self, module, types, wanted):
         self.module, self.wanted = module, wanted
@@ -28,26 +40,14 @@ class Kind:
         """Where an array lies."""
         return str(getattr(a, "device", "cpu"))
 
-    @staticmethod
-    def has_rows_first(_a):
-        """Does [batch, heads, rows, width] have its rows before its heads in memory?"""
-        return False
-
-    @staticmethod
-    def check_writable(_name, _a):
-        """May the caller's array be written?"""
-
-    @staticmethod
-    def note_written(_a):
-        """The library is going to write into the caller's array."""
-
-    @staticmethod
-    def knows(_a):
-        """May the host look at the numbers of the array?"""
-        return True
+    def check(self, name, a, dtype, words, *shapes):
+        """Refuses an array of another type, or of none of the shapes; words: the dimensions' names."""
+        if a.dtype != dtype or tuple(a.shape) not in shapes:
+            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give {str(dtype).removeprefix('torch.')} "
+                                 f"{words} = {list(shapes[-1])}")
 
 
-class Numpy(Kind):
+class Numpy(Kind):  # pylint: disable=missing-function-docstring
     """Arrays in host memory."""
 
     def __init__(self):
@@ -58,22 +58,13 @@ class Numpy(Kind):
 
     @staticmethod
     def to(a, dtype):
-        """The elements in another type."""
         return a.astype(dtype, copy=False)
 
     def contiguous(self, a):
-        """The same elements, one after another."""
         return self.module.require(a, requirements="CA")
 
     @staticmethod
-    def is_contiguous(a):
-        """May the library take a as it lies, without strides?"""
-        return a.flags.c_contiguous and a.flags.aligned and a.dtype.isnative
-
-    @staticmethod
     def strides(a):
-        """Elements from one index of each dimension to the next, or None where the library
-        cannot use the array as it lies."""
         whole = all(s % a.itemsize == 0 and s >= 0 for s in a.strides)
         if not (whole and a.flags.aligned and a.dtype.isnative):
             return None
@@ -82,22 +73,22 @@ class Numpy(Kind):
     floats_apart = strides
 
     def range(self, n, _like):
-        """0 to n - 1, int32."""
         return self.module.arange(n, dtype="i4")
 
     def empty(self, shape, like, dtype=None):
-        """An array for results, or a workspace."""
         return self.module.empty(shape, dtype or like.dtype)
 
     @staticmethod
     def address(a):
-        """Of the first element."""
         return a.ctypes.data
 
     @staticmethod
     def place(_like):
-        """Device and stream."""
-        return {"device": c_library.CPU, "stream": None}
+        return {"device": c_library.CPU}
+
+    @staticmethod
+    def on_device(_like):
+        return contextlib.nullcontext()
 
     @staticmethod
     def check_writable(name, a):
@@ -105,12 +96,19 @@ class Numpy(Kind):
             raise FiveStepsError(f"{name} is read-only; give an array that can be written")
 
     @staticmethod
-    def on_device(_like):
-        """A context in which the array's device is the current one."""
-        return contextlib.nullcontext()
+    def note_written(_a):
+        pass
+
+    @staticmethod
+    def knows(_a):
+        return True
+
+    @staticmethod
+    def has_rows_first(_a):
+        return False
 
 
-class Torch(Kind):
+class Torch(Kind):  # pylint: disable=missing-function-docstring
     """Tensors, on the CPU or on a GPU."""
 
     def __init__(self):
@@ -121,24 +119,15 @@ class Torch(Kind):
 
     @staticmethod
     def to(a, dtype):
-        """The elements in another type."""
         return a.to(dtype)
 
     @staticmethod
     def contiguous(a):
-        """The same elements, one after another; on a GPU at a multiple of 16 bytes."""
         a = a.contiguous()
         return a if a.device.type == "cpu" or a.data_ptr() % 16 == 0 else a.clone()
 
     @staticmethod
-    def is_contiguous(a):
-        """May the library take a as it lies, without strides?"""
-        return a.is_contiguous() and (a.device.type == "cpu" or a.data_ptr() % 16 == 0)
-
-    @staticmethod
     def strides(a):
-        """Elements from one index of each dimension to the next, or None where the library
-        cannot use the tensor as it lies: on a GPU rows begin at multiples of 16 bytes."""
         steps = list(a.stride())
         if a.device.type == "cpu":
             return steps
@@ -148,33 +137,36 @@ class Torch(Kind):
 
     @staticmethod
     def has_rows_first(a):
+        """Does [batch, heads, rows, width] have its rows before its heads in memory?"""
         return a.ndim == 4 and a.shape[1] > 1 and a.shape[2] > 1 and a.stride(1) < a.stride(2)
 
     @staticmethod
     def floats_apart(a):
-        """The same of floats that are read one by one, at any address."""
+        """The strides of floats that are read one by one, at any address."""
         return list(a.stride())
 
     def range(self, n, like):
-        """0 to n - 1, int32."""
         return self.module.arange(n, dtype=self.i32, device=like.device)
 
     @staticmethod
     def empty(shape, like, dtype=None):
-        """A tensor for results, or a workspace."""
         return like.new_empty(shape, dtype=dtype or like.dtype)
 
     @staticmethod
     def address(a):
-        """Of the first element."""
         return a.data_ptr()
 
     def place(self, like):
-        """Device and stream."""
         if like.device.type == "cpu":
-            return {"device": c_library.CPU, "stream": None}
-        stream = self.module.cuda.current_stream(like.device).cuda_stream
-        return {"device": c_library.GPU, "stream": stream}
+            return {"device": c_library.CPU}
+        return {"device": c_library.GPU, "stream": self.module.cuda.current_stream(like.device).cuda_stream}
+
+    def on_device(self, like):
+        return self.module.cuda.device_of(like)
+
+    @staticmethod
+    def check_writable(_name, _a):
+        pass
 
     def note_written(self, a):
         """A derivative that needs what a held notices, as after PyTorch's own operations."""
@@ -182,10 +174,6 @@ class Torch(Kind):
 
     def knows(self, a):
         return a.device.type == "cpu" and not self.module.compiler.is_compiling()
-
-    def on_device(self, like):
-        """A context in which the tensor's device is the current one."""
-        return self.module.cuda.device_of(like)
 
 
 _KINDS = {}
@@ -245,22 +233,17 @@ def type_of(kind, arrays):
     return kind.types[next(iter(arrays.values())).dtype]
 
 
-def usable(kind, a):
-    """a [..., rows, width], copied where the library cannot use it as it lies.  The library takes
-    strides that are all 0 for those of a contiguous array.  So of an array whose rows are all one
-    row a head is copied, and repeated for each batch and head."""
+def as_rows(kind, a):
+    """a [..., rows, width], copied where the library cannot use it as it lies; and its strides.  The
+    library takes strides that are all 0 for those of a contiguous array, and leaves aside the stride of
+    a dimension of one element: 1 there keeps the others from being all 0.  So of an array whose rows are
+    all one row a head is copied, and repeated for each batch and head."""
     steps = kind.strides(a)
+    if steps is not None and not any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
+        whole = kind.contiguous(a[(0,) * (a.ndim - 2)])
+        a = kind.module.broadcast_to(whole, tuple(a.shape))
+        steps = kind.strides(a)
     if steps is None or (steps[-1] != 1 and a.shape[-1] != 1):
-        return kind.contiguous(a)
-    if any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
-        return a
-    whole = kind.module.broadcast_to(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
-    return whole if kind.strides(whole) else kind.contiguous(a)
-
-
-def strides_of(kind, a):
-    """Those of the three dimensions before the last of a usable array.  The library leaves aside
-    the stride of a dimension of one element; 1 there, as for a batch or head that is not there,
-    keeps the others from being all 0."""
-    steps = [1 if n == 1 else s for s, n in zip(kind.strides(a), a.shape[:-1])]
-    return c_library.Strides(*([1] * (3 - len(steps)) + steps))
+        return kind.contiguous(a), c_library.Strides()
+    steps = [1 if n == 1 else s for s, n in zip(steps, a.shape[:-1])]
+    return a, c_library.Strides(*([1] * (3 - len(steps)) + steps))

@@ -1,8 +1,9 @@
 """calls.py: the arguments of attention and decode, checked, as a problem of the library."""
+import contextlib
 import ctypes
 
 from . import c_library, eight_bits
-from .arrays import FiveStepsError, kind_of, strides_of, type_of, usable
+from .arrays import FiveStepsError, as_rows, kind_of, type_of
 from .options import score_fields
 
 
@@ -14,7 +15,7 @@ class Call:
         """arrays {name: array or None}: all that were given; q first."""
         self.kind = kind_of(arrays)
         self.like = arrays["q"]
-        self.fields, self.kept, self.in_memory = {}, {}, ()
+        self.fields, self.kept = {}, {}
 
     def keep(self, name, a):
         """The array becomes the problem's of that name."""
@@ -24,22 +25,14 @@ class Call:
     def keep_rows(self, **arrays):
         """The same of q, k or v [..., rows, width], with its strides."""
         for name, a in arrays.items():
-            self.fields.pop(name + "_strides", None)
-            if not self.kind.is_contiguous(a):
-                a = usable(self.kind, a)
-            if not self.kind.is_contiguous(a):
-                self.fields[name + "_strides"] = strides_of(self.kind, a)
+            a, self.fields[name + "_strides"] = as_rows(self.kind, a)
             self.keep(name, a)
 
     def sinks(self, sinks):
         """A logit per query head."""
-        if sinks is None:
-            return
-        heads = self.fields["heads_q"]
-        if sinks.dtype != self.kind.f32 or tuple(sinks.shape) != (heads,):
-            raise FiveStepsError(f"sinks is {sinks.dtype} {list(sinks.shape)}; give float32 [heads_q] "
-                                 f"= [{heads}]")
-        self.keep("sinks", self.kind.contiguous(sinks))
+        if sinks is not None:
+            self.kind.check("sinks", sinks, self.kind.f32, "[heads_q]", (self.fields["heads_q"],))
+            self.keep("sinks", self.kind.contiguous(sinks))
 
     def bias(self, bias):
         """Added to the scores: [seqlen_q, seqlen_k], or what is broadcast to [batch, heads_q,
@@ -77,9 +70,7 @@ class Call:
         if slopes is None:
             return
         heads, nq, nk = f["heads_q"], f["seqlen_q"], f["seqlen_k"]
-        if slopes.dtype != kind.f32 or tuple(slopes.shape) not in ((heads,), (f["batch"], heads)):
-            raise FiveStepsError(f"alibi_slopes is {slopes.dtype} {list(slopes.shape)}; give float32 "
-                                 f"[heads_q] or [batch, heads_q] = {[f['batch'], heads]}")
+        kind.check("alibi_slopes", slopes, kind.f32, "[heads_q] or [batch, heads_q]", (heads,), (f["batch"], heads))
         if "bias" in f:
             raise FiveStepsError("bias and alibi_slopes are both given; give their sum as a bias")
         if nq == 0:
@@ -106,9 +97,8 @@ class Call:
         """o of that shape, or `out`; view(o) has its heads before its rows, as lse [..., heads,
         rows] has."""
         kind = self.kind
-        if out is not None and (tuple(out.shape) != tuple(shape) or out.dtype != self.like.dtype):
-            raise FiveStepsError(f"out is {out.dtype} {list(out.shape)}; give {self.like.dtype} "
-                                 f"{list(shape)}")
+        if out is not None:
+            kind.check("out", out, self.like.dtype, "[..., head_dim_v]", tuple(shape))
         self.o_is_new = out is None
         self.o = kind.empty(shape, self.like) if out is None else out
         self.lse = kind.empty(of_lse, self.like, kind.f32)
@@ -120,7 +110,9 @@ class Call:
         """Copies the rows that no kernel takes as they lie.  False: all were copied before."""
         rows = {name: self.kept[name] for name in ("q", "k", "v", "o")}
         copies = {name: self.kind.contiguous(a) for name, a in rows.items()}
-        self.keep_rows(**copies)
+        for name, a in copies.items():
+            self.keep(name, a)
+            self.fields[name + "_strides"] = c_library.Strides()
         return any(copies[name] is not a for name, a in rows.items())
 
     def problem(self):
@@ -170,18 +162,24 @@ def run(kind, like, name, problem, computes=True):
     """The library's function of that name, with the workspace that it asks for; merge needs none.
     Without `computes` it is only asked, and refuses what it can without looking into arrays."""
     so = c_library.library(problem.device)
+    with relayed(), kind.on_device(like):
+        work = []
+        if name != "merge":
+            size = so.workspace(name, problem)
+            memory = kind.empty((max(size, 1),), like, kind.byte)
+            work = [kind.address(memory), size]
+        if computes:
+            so.call(name, problem, *work)
+
+
+@contextlib.contextmanager
+def relayed():
+    """What the library says of a caller's mistake: "scale: is nan; ..."."""
     try:
-        with kind.on_device(like):
-            work = []
-            if name != "merge":
-                size = so.workspace(name, problem)
-                memory = kind.empty((max(size, 1),), like, kind.byte)
-                work = [kind.address(memory), size]
-            if computes:
-                so.call(name, problem, *work)
+        yield
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
-            raise FiveStepsError(str(error), error.code) from None
+            raise FiveStepsError(str(error).replace(": is ", " is ", 1), error.code) from None
         raise
 
 
@@ -189,10 +187,8 @@ def _sizes(q, k, v):
     """The sizes of q, k and v [batch, heads, rows, width] (or without batch and heads), by the library."""
     shapes, problem = [tuple(a.shape) for a in (q, k, v)], c_library.AttentionProblem()
     numbers = [(ctypes.c_size_t * len(x))(*x) for x in ([*map(len, shapes)], sum(shapes, ()))]
-    try:
+    with relayed():
         c_library.library().call("attention_shapes", problem, *numbers)
-    except c_library.LibraryError as error:
-        raise FiveStepsError(str(error), error.code) from None
     return {name: getattr(problem, name) for name in (
         "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")}
 

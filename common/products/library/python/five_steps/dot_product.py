@@ -90,7 +90,9 @@ def compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scal
         raise FiveStepsError("give tensors [..., length, width]")
     if is_causal and attn_mask is not None:
         raise FiveStepsError("attn_mask and is_causal are both given; give one")
-    p = real("dropout_p", dropout_p, (lambda x: 0 <= x <= 1, "a probability"))
+    p = real("dropout_p", dropout_p)
+    if not 0 <= p <= 1:
+        raise FiveStepsError(f"dropout_p is {p}; give a probability")
     rank = max(query.ndim, key.ndim, value.ndim)
     (q, k, v), mask, lead = _folded((query, key, value), attn_mask, enable_gqa)
     right = None

@@ -1,5 +1,4 @@
 """options.py: what a caller gives beside the arrays, checked."""
-import math
 import operator
 
 from .arrays import FiveStepsError, wants_gradient
@@ -18,23 +17,20 @@ def whole(name, value, least):
     return number
 
 
-def real(name, value, given):
-    """value as a float32's number; `given` says which numbers are fine: a test and its words."""
-    is_fine, words = given
+def real(name, value):
+    """value as a number, or 0.0 for None.  The library checks it, but would take one that vanishes in float32
+    for what is not given."""
+    if value is None:
+        return 0.0
     if wants_gradient(value):
         raise FiveStepsError(f"{name} has a gradient, which is not computed here; give {name}.item()")
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise FiveStepsError(f"{name} is {value!r}; give {words}") from None
-    vanishes, overflows = 0 < abs(number) <= 2.0 ** -150, abs(number) >= 2.0 ** 128
-    if vanishes or overflows or math.isnan(number) or not is_fine(number):
-        raise FiveStepsError(f"{name} is {number}; give {words}")
+        raise FiveStepsError(f"{name} is {value!r}; give a number") from None
+    if 0 < abs(number) <= 2.0 ** -150 or (number == 0 and name == "scale"):
+        raise FiveStepsError(f"{name} is {number}; give a number that is not 0 in float32")
     return number
-
-
-SCALE = (lambda x: x != 0), "a finite number that is not 0 in float32"
-SOFTCAP = (lambda x: x >= 0), "None, or a finite number above 0 in float32"
 
 
 def score_options(causal, scale, window, softcap):
@@ -47,8 +43,7 @@ def score_options(causal, scale, window, softcap):
         except (TypeError, ValueError):
             raise FiveStepsError(f"window is {window!r}; give (left, right), -1 for no limit") from None
         left, right = (min(whole("window", w, -1), FAR) for w in (left, right))
-    return (bool(causal), left, right, 0.0 if softcap is None else real("softcap", softcap, SOFTCAP),
-            0.0 if scale is None else real("scale", scale, SCALE))
+    return bool(causal), left, right, real("softcap", softcap), real("scale", scale)
 
 
 def score_fields(causal, left, right, softcap, scale, invariant, deterministic=False):
