@@ -161,6 +161,9 @@ def test_the_wheel_is_installed_in_a_fresh_environment_and_serves_any_processor(
                  "libfive_steps-v4.so"):
         assert name in listed, listed
     assert "Requires-Dist: numpy\n" in run("unzip", "-p", wheel, "*/METADATA").out
+    run(*pip, "install", "auditwheel")
+    tag = re.search(r"manylinux_2_\d+_\w+", wheel.name)[0]
+    assert f'"{tag}"' in run("venv/bin/auditwheel", "show", wheel).out, "another tag than auditwheel's"
     run(*pip, "install", wheel)
     assert "[0.25 0.25 0.25 0.25]" in run("venv/bin/python", "-c", ASK).out
     if not shutil.which("qemu-x86_64"):

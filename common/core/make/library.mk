@@ -35,7 +35,7 @@ $(BUILD)/obj/common/products/library/backend_gpu.cuda.o: private PROVENANCE = \
 $(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/products/library/five_steps.map $(BUILD)/config.link
 	$(call says,link ,$@)
 	$(Q)$(LIBRARY_LINK) -shared -Wl,-soname,$(LIBRARY_SONAME) \
-	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections \
+	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections -Wl,-rpath,'$$ORIGIN' \
 	    $(FAST) $(CFLAGS) $(filter %.o,$^) $(LIBS) -o $@
 
 # All objects as one, in which every other name is local: what the archive's user calls

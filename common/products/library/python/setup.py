@@ -4,6 +4,7 @@ One wheel serves every x86-64 processor: libfive_steps.so for those since 2009 (
 GPU's code where that is built, and beside it the CPU's part for AVX2 (v3) and AVX-512 (v4).
 c_library.py takes the best that the processor has.  An editable installation (pip install -e) uses
 build/libfive_steps.so of the tree, built for this processor."""
+import os
 import pathlib
 import platform
 import re
@@ -47,6 +48,10 @@ class Build(build_py):
             shutil.copy(TREE / build / "libfive_steps.so", package / name)
             if (TREE / build / TENSORS).exists():
                 shutil.copy(TREE / build / TENSORS, package)
+        openmp = subprocess.run([os.environ.get("CC", "cc"), "-print-file-name=libgomp.so.1"], check=True,
+                                stdout=subprocess.PIPE).stdout.decode().strip()
+        if os.path.isabs(openmp):  # a small system has none, and the library looks beside itself
+            shutil.copy(openmp, package)
 
 
 class Wheel(bdist_wheel):
@@ -54,7 +59,11 @@ class Wheel(bdist_wheel):
     for any from 3.10; an older one does without."""
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        """For every Linux whose glibc has the newest version that a library asks for (PEP 600)."""
+        place = super().get_tag()[2]
+        files = pathlib.Path(self.get_finalized_command("build").build_lib).glob("five_steps/*.so*")
+        versions = [int(n) for path in files for n in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes())]
+        return "py3", "none", place.replace("linux_", f"manylinux_2_{max(versions)}_") if versions else place
 
 
 class Platform(Distribution):
