@@ -2,9 +2,10 @@
 own function and the definition; and the models that need them."""
 import pytest
 
-from five_steps_here import WITH_TORCH, five_steps, torch
+from five_steps_here import EVERYWHERE, WITH_TORCH, five_steps, torch
 
 pytestmark = WITH_TORCH
+devices = pytest.mark.parametrize("device", [name for name in EVERYWHERE if name == "cuda"] + ["cpu"])
 if torch:
     R, PEER, OURS = torch.randn, torch.nn.functional.scaled_dot_product_attention, (
         five_steps.scaled_dot_product_attention)
@@ -29,11 +30,12 @@ def agree(mine, want):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@devices
 @pytest.mark.parametrize("name", SHAPES)
-def test_it_is_pytorchs_function(name):
+def test_it_is_pytorchs_function(name, device):
     """And so are the gradients, that of a mask of numbers too."""
     arrays, options = SHAPES[name]
-    arrays = [a.requires_grad_() if a.is_floating_point() else a for a in arrays]
+    arrays = [a.to(device).requires_grad_(a.is_floating_point()) for a in arrays]
     results = []
     for function in (OURS, PEER):
         o = function(*arrays, **options)
@@ -67,29 +69,31 @@ def test_a_bias_has_its_gradient_with_every_option(monkeypatch, options, block):
             torch.testing.assert_close(got[at], want, rtol=0.02, atol=0.005)
 
 
+@devices
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("rows", [6, 2])
-def test_dropout_is_the_definitions(monkeypatch, name, rows):
+def test_dropout_is_the_definitions(monkeypatch, name, rows, device):
     """The same weights are dropped in the backward pass, whose recomputation draws them again."""
     from five_steps import dot_product
     causal, mask = MASKS[name]
+    mask = mask if mask is None else mask.detach().to(device)
     monkeypatch.setattr(dot_product, "BLOCK", rows * 48)
-    leaves = [R(2, 4, 6, 8, requires_grad=True) for _ in "qkv"]
+    leaves = [R(2, 4, 6, 8, device=device, requires_grad=True) for _ in "qkv"]
     arrays = [*leaves, mask]
     if name == "bias":
         leaves.append(mask.requires_grad_())
-    keep = torch.zeros(2, 4, 6, 6)
+    keep = torch.zeros(2, 4, 6, 6, device=device)
     for i in range(0, 6, rows):
         seen = i + rows if causal else 6
         keep[:, :, i:i + rows, :seen] = dot_product._keep(
             leaves[0][:, :, i:i + rows].detach(), seen, 0.3, torch.tensor(5), i // rows)
     s = leaves[0] @ leaves[1].transpose(-1, -2) / 8**0.5
     if causal:
-        s = s.masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf)
+        s = s.masked_fill(~torch.ones(6, 6, device=device).tril().bool(), -torch.inf)
     if mask is not None:
         s = s + (mask if name == "bias" else torch.where(mask, 0, -torch.inf))
     want = (torch.nan_to_num(torch.softmax(s, -1)) * keep / 0.7) @ leaves[2]
-    got, d_o = OURS(*arrays, 0.3, causal, seed=5), R(2, 4, 6, 8)
+    got, d_o = OURS(*arrays, 0.3, causal, seed=5), R(2, 4, 6, 8, device=device)
     agree([got, *torch.autograd.grad(got, leaves, d_o)], [want, *torch.autograd.grad(want, leaves, d_o)])
 
 
