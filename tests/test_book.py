@@ -153,19 +153,6 @@ def test_axe_finds_nothing_serious_in_light_and_dark(browser, site, page):
             assert browser.run("return found") == [], (path, scheme)
 
 
-def test_on_paper_nothing_is_cut(browser, site):
-    """At the width of A4 less its margins."""
-    for page in ("01_naive/index", "notes/numerics", "notes/results", "05_flash_cuda/index"):
-        browser.open((site / f"{page}.html").as_uri(), 690)
-        browser.command("Emulation.setEmulatedMedia", media="print")
-        cut = browser.run("""
-          const edge = document.querySelector("article").getBoundingClientRect().right + 8;
-          return [...document.querySelectorAll("article :is(table, math, math *, pre, code, img)")]
-            .filter(part => part.getBoundingClientRect().right > edge).map(part => part.textContent)""")
-        browser.command("Emulation.setEmulatedMedia", media="")
-        assert cut == [], page
-
-
 def test_a_figure_stands_in_its_chapter_at_its_beginning(browser, site):
     """Its picture shows more, for a reader without scripts."""
     for page, cell, want in (("index", "said", "“conversations” attends"), ("01_naive/index", "naive-l", "–"),

@@ -106,21 +106,6 @@ def test_every_need_names_its_packages(bare, needs, packages):
     assert "missing: " in done.err and f" {packages}\n" in done.err, done
 
 
-def require(need, env=None, want=0):
-    return run("sh", ROOT / "common/core/make/require.sh", need, want=want,
-               env={"NO_INSTALL": 1} | dict.fromkeys(INHERITED) | (env or {}))
-
-
-def test_needs_are_found_where_they_are(bare):
-    require("nonsense", want=2)
-    require("compiler", {"CC": "env A=1 sh -m64", "CXX": "sh"})
-    # Another interpreter than the first on the PATH may have the packages.
-    write("bin/python3", "#!/bin/sh\nexit 1\n", 0o755)
-    has = run("/usr/bin/python3", "-c", "import matplotlib, pandas", want=None).code == 0
-    require("pandas", bare | {"BUILD": "b"}, want=0 if has else 1)
-    assert os.path.exists("b/python") == has
-
-
 def test_what_needs_no_tool_runs_without_it(bare):
     for request in ("help", "stage", "diff 2", "diff RUNG=2", "diff 1"):
         done = make(*request.split(), env=bare)
@@ -240,15 +225,6 @@ def test_an_object_depends_on_the_headers_that_it_includes(place):
     make("-q", *there, tree=place, want=1)
     os.utime("common/core/problem/dtype.h", (1e9, 1e9))
     make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
-
-
-def test_clang_reads_every_c_and_c_plus_plus_file():
-    """But what nvcc alone understands, what another compiler's rule has, and a part of a file."""
-    said = make("-n", "syntax", "CC=clang").out.replace("\\\n", "")
-    assert "syntax BUILD=build/clang CC=clang CXX=clang++" in (ROOT / ".ci/run").read_text()
-    apart = re.compile("/(stage.c|wasm/.*|multi_gpu/.*.cu|core/gpu/.*.cu|ceiling.cu)$")
-    for line in run("git", "ls-files", "*.c", "*.cc", "*.cu", cwd=ROOT).out.splitlines():
-        assert apart.search(line) or re.search(rf"clang.* -fsyntax-only .* {line} ", said), line
 
 
 def test_what_ci_takes_from_others_is_named_by_its_commit():

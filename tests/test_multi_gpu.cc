@@ -11,49 +11,29 @@
 #include "../05_flash_cuda/multi_gpu/strategies.h"
 #include "ranks/schedule.h"
 
+extern "C" {
+#include "problem/operation.h"
+}
+
 static const struct strategy *const RING = &gpu_strategies[1],
                              *const RING_UNBALANCED = &gpu_strategies[2];
 enum { MOST_RANKS = 8 };
 
-static struct problem causal_of(size_t seqlen)
-{
-    struct problem p = {};
-    p.op = OP_ATTENTION;
-    p.batch = p.heads_q = p.heads_kv = p.causal = 1;
-    p.seqlen_q = p.seqlen_k = seqlen;
-    p.head_dim = p.head_dim_v = 8;
-    return p;
-}
-
 /* --- the schedule --- */
 
-/* What a rank computes in a step. */
-struct step {
-    struct chunks queries, keys;
+/* The visible pairs that a rank computes in a step, and in how many launches. */
+static double pairs_of(const struct problem &p, const struct strategy *s, int me, int step,
+                       int ranks, int *launches)
+{
+    struct chunks queries = queries_of(s, &p, me, ranks);
+    struct chunks keys = keys_of(s, &p, owner_of(me, step, ranks), ranks);
     struct piece pieces[MOST_PIECES];
-    int n;
-};
-
-static struct step step_of(const struct problem &p, const struct strategy *s, int me, int step, int ranks)
-{
-    struct step x;
-    x.queries = queries_of(s, &p, me, ranks);
-    x.keys = keys_of(s, &p, owner_of(me, step, ranks), ranks);
-    x.n = pieces_of(&p, &x.queries, &x.keys, x.pieces);
-    cr_assert(x.n <= MOST_PIECES && chunks_size(&x.keys) <= most_keys(s, &p, ranks));
-    return x;
-}
-
-/* How many pairs of query and key the pieces of a step show. */
-static double pairs_of(const struct problem &p, const struct step &x)
-{
     double pairs = 0;
-    for (int n = 0; n < x.n; n++) {
-        struct problem part = problem_of_piece(&p, &x.pieces[n]);
-        for (size_t i = 0; i < part.seqlen_q; i++) {
-            struct key_range sees = visible_keys(&part, i);
-            pairs += (double)(sees.end - sees.first);
-        }
+    *launches = pieces_of(&p, &queries, &keys, pieces);
+    cr_assert(*launches <= MOST_PIECES && chunks_size(&keys) <= most_keys(s, &p, ranks));
+    for (int n = 0; n < *launches; n++) {
+        struct problem part = problem_of_piece(&p, &pieces[n]);
+        pairs += problem_pairs(&part);
     }
     return pairs;
 }
@@ -63,17 +43,20 @@ Test(multi_gpu, a_causal_zigzag_is_balanced_and_one_launch)
 {
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
         for (size_t more = 0; more < 4; more += 3) {
-            struct problem p = causal_of(32 * (size_t)ranks + more);
+            struct problem p = {};
+            int launches;
+            p.op = OP_ATTENTION, p.batch = p.heads_q = p.heads_kv = p.causal = 1;
+            p.seqlen_q = p.seqlen_k = 32 * (size_t)ranks + more, p.head_dim = p.head_dim_v = 8;
             for (int step = 0; step < ranks; step++) {
-                double first = pairs_of(p, step_of(p, RING, 0, step, ranks));
+                double first = pairs_of(p, RING, 0, step, ranks, &launches);
                 for (int me = 0; me < ranks; me++) {
-                    struct step x = step_of(p, RING, me, step, ranks);
-                    cr_assert(x.n == 1, "%d ranks, rank %d, step %d: %d pieces", ranks, me, step, x.n);
-                    cr_assert(pairs_of(p, x) == first || more, "%d ranks, step %d: rank %d has other "
-                              "work than rank 0", ranks, step, me);
+                    double pairs = pairs_of(p, RING, me, step, ranks, &launches);
+                    cr_assert((pairs == first || more) && launches == 1,
+                              "%d ranks, rank %d, step %d", ranks, me, step);
                 }
             }
-            cr_assert(ranks == 1 || !step_of(p, RING_UNBALANCED, 0, ranks - 1, ranks).n);
+            pairs_of(p, RING_UNBALANCED, 0, ranks - 1, ranks, &launches);
+            cr_assert(ranks == 1 || !launches);
         }
 }
 
@@ -91,12 +74,12 @@ Test(multi_gpu, keys_arrive_before_they_are_used_and_stay_while_they_are)
 
 /* --- the kernels --- */
 
-enum { D = 40, ROWS = 5, PARTS = 3 };
+enum { D = 40, N_ROWS = 5, PARTS = 3 };
 
 /* lse of each part: of a masked row, of keys in some parts alone, of a part that outweighs the others
  * by e^200, of a plain row.  Where it is -INFINITY the part's o is 0. */
 static const float NONE = -INFINITY;
-static const float part_lse[ROWS][PARTS] = {
+static const float part_lse[N_ROWS][PARTS] = {
     {NONE, NONE, NONE}, {NONE, 0.5f, 1}, {2, -1, NONE}, {1, 200, -3}, {0.1f, 0.2f, -0.3f}};
 
 static float part_o(int r, int row, int c)
@@ -107,7 +90,7 @@ static float part_o(int r, int row, int c)
 /* lse = log(sum e^lse_r),  o = sum e^(lse_r - lse) o_r, in double. */
 static void expect_whole(const char *what, const float *o, const float *lse)
 {
-    for (int row = 0; row < ROWS; row++) {
+    for (int row = 0; row < N_ROWS; row++) {
         double top = fmax(fmax(part_lse[row][0], part_lse[row][1]), part_lse[row][2]), l = 0, sum;
         for (int r = 0; r < PARTS; r++) l += top == NONE ? 0 : exp(part_lse[row][r] - top);
         double want = l > 0 ? top + log(l) : NONE;
@@ -125,18 +108,18 @@ static void expect_whole(const char *what, const float *o, const float *lse)
 
 Test(multi_gpu, gathered_parts_fold_to_the_whole)
 {
-    std::vector<float> o(ROWS * D, NAN), lse(ROWS, NAN), parts(PARTS * ROWS * (D + 1));
+    std::vector<float> o(N_ROWS * D, NAN), lse(N_ROWS, NAN), parts(PARTS * N_ROWS * (D + 1));
     for (int r = 0; r < PARTS; r++)
-        for (int row = 0; row < ROWS; row++) {
-            float *part = &parts[r * ROWS * (D + 1)];
+        for (int row = 0; row < N_ROWS; row++) {
+            float *part = &parts[r * N_ROWS * (D + 1)];
             for (int c = 0; c < D; c++) part[row * D + c] = part_o(r, row, c);
-            part[ROWS * D + row] = part_lse[row][r];
+            part[N_ROWS * D + row] = part_lse[row][r];
         }
-    cudaLaunchConfig_t config = merge_launch(ROWS, NULL);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, o.data(), lse.data(), ROWS, D));
-    cr_assert(o[ROWS * D - 1] == 0 && lse[ROWS - 1] == NONE, "what a rank without keys gives");
+    cudaLaunchConfig_t config = merge_launch(N_ROWS, NULL);
+    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, o.data(), lse.data(), N_ROWS, D));
+    cr_assert(o[N_ROWS * D - 1] == 0 && lse[N_ROWS - 1] == NONE, "what a rank without keys gives");
     CUDA_CHECK(cudaLaunchKernelEx(&config, fold_kernel<float>, o.data(), lse.data(), parts.data(),
-                                  PARTS, ROWS, D));
+                                  PARTS, N_ROWS, D));
     expect_whole("fold", o.data(), lse.data());
 }
 

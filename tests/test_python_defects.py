@@ -35,16 +35,6 @@ def test_new_keys_are_checked_before_any_is_written():
         assert not any(pool.any() for pool in pools)
 
 
-def test_what_decode_refuses_is_refused_before_new_keys_are_written():
-    new, pools = normal(2, 1, 2, 8), [np.zeros((3, 2, 4, 8), "f4") for _ in "kv"]
-    table = np.array([[0], [1]])
-    for q, more, words in ((normal(2, 3, 8), {}, "heads_q"), (new[:, 0], {"sinks": np.zeros(3, "f4")}, "sinks"),
-                           (new[:, 0], {"v_new": new.astype("f8")}, "v_new is float64")):
-        with pytest.raises(refused, match=words):
-            five_steps.decode(q, *pools, table, 1, **{"k_new": new, "v_new": new, **more})
-        assert not any(pool.any() for pool in pools)
-
-
 def test_append_checks_what_it_is_given():
     pools, table = [np.zeros((3, 4, 8, 8), "f4") for _ in "kv"], np.array([[0], [1]])
     new, one = normal(2, 1, 4, 8), normal(2, 1, 1, 8)
@@ -162,12 +152,3 @@ def test_masks_take_the_quick_way(monkeypatch):
         both_ways(monkeypatch, "attention", q, k, v, bias=bias)
     with pytest.raises(refused, match="bias is"):
         five_steps.attention(q, k, v, bias=torch.randn(3, 9, 13))
-
-
-@WITH_TORCH
-def test_a_compiled_decode_keeps_its_graph_at_every_length():
-    q, k, v = torch.randn(2, 4, 8), torch.randn(2, 4, 20, 8), torch.randn(2, 4, 20, 8)
-    step = torch.compile(lambda n: five_steps.decode(q, k, v, None, n), fullgraph=True, backend="eager")
-    with torch.no_grad():
-        for n in (3, 4, 9, torch.tensor([3, 9]), torch.tensor([20, 1])):
-            torch.testing.assert_close(step(n), five_steps.decode(q, k, v, None, n))

@@ -1,6 +1,5 @@
 """What is published: tables and figures are those of the CSV files, malformed files are refused in one line,
-and the measuring scripts keep back a wrong result and are skipped where they cannot run."""
-import importlib.util
+and the measuring scripts keep back a wrong result."""
 import math
 import pathlib
 import shutil
@@ -124,15 +123,3 @@ def test_a_wrong_result_is_not_published(bad, capsys):
     assert line["variant"] == "a" and abs(float(line["pct_ceiling"]) - 100 * flops / 6.4e12) < 0.01
     assert len(writer.wrong) == 1 and "b" in writer.wrong[0] and writer.status("x") == 1
     assert "WRONG, not written" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("script", ["peers", "calls training", "peers_cpu"])
-def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
-    """In a line that says why; before that it reads its options."""
-    if script == "peers_cpu" and importlib.util.find_spec("torch"):
-        pytest.skip("PyTorch is installed: it would measure")
-    script, *part = script.split()
-    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *part, "--csv", "a.csv", want=77,
-               env={"CUDA_VISIBLE_DEVICES": ""})
-    assert done.out.count("\n") == 1 and "; skipped" in done.out and not pathlib.Path("a.csv").exists()
-    assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
