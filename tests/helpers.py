@@ -14,7 +14,6 @@ import csv
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -243,8 +242,3 @@ def compare(got, want, allowed=1e-5, what="array"):
         raise AssertionError(f"{what}{list(index)}: got {got[index]:.9g}, want "
                              f"{want[index]:.9g}, allowed {allowed[index]:.3g} "
                              f"({np.sum(~right)} of {right.size} elements are wrong)")
-
-
-def words(text):
-    """Text with every run of white space as one blank."""
-    return re.sub(r"\s+", " ", text).strip()

@@ -101,26 +101,3 @@ Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
     expect_report([&] { launch(1, 64, bytes, overwrite_kernel, map, NO_WARP_BARRIER); },
                   {"no barrier or arrival orders it before"});
 }
-
-/* --- Counters between blocks --- */
-
-static __global__ void count_kernel(int *counter, unsigned counts)
-{
-    if (threadIdx.x == 5) wait_for_count(counter, (int)blockIdx.x + 1);
-    if (threadIdx.x == 9 && blockIdx.x < counts) count(counter);
-}
-
-Test(hopper, a_block_waits_for_its_own_threads_and_earlier_blocks)
-{
-    int counter = 0;
-    launch(4, 32, 0, count_kernel, &counter, 4u);
-    cr_assert(counter == 4);
-}
-
-Test(hopper, a_count_that_nobody_makes_is_reported)
-{
-    static int counter;
-    expect_report([] { launch(4, 32, 0, count_kernel, &counter, 2u); },
-                  {"count_kernel", "thread (5,0,0)",
-                   "deadlock: waits in wait_for_count (the counter is 2 and must be"});
-}

@@ -225,8 +225,3 @@ def test_an_object_depends_on_the_headers_that_it_includes(place):
     make("-q", *there, tree=place, want=1)
     os.utime("common/core/problem/dtype.h", (1e9, 1e9))
     make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
-
-
-def test_what_ci_takes_from_others_is_named_by_its_commit():
-    uses = re.findall(r"uses: (\S+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use) for use in uses), uses

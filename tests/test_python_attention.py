@@ -213,18 +213,6 @@ def test_softmax_along_each_dimension(kind):
         call(kind, "softmax", x, 3)
 
 
-@everywhere
-def test_merged_halves_are_the_whole(kind):
-    q, k, v = normal(2, 3, 8), normal(2, 10, 8, seed=2), normal(2, 10, 8, seed=3)
-    parts = [call(kind, "attention", q, k[:, s], v[:, s], return_lse=True)
-             for s in (slice(0, 4), slice(4, 10))]
-    parts = [a.astype("f4") for part in parts for a in part]
-    for got, want in zip(call(kind, "merge", *parts), helpers.attention(q, k, v)):
-        compare(got, want, 2e-6)
-    unit = np.full_like(parts[0], np.nan), np.full_like(parts[1], -np.inf)
-    compare(call(kind, "merge", *unit, *parts[2:])[0], parts[2], 0)
-
-
 def test_a_fork_after_a_call_computes(place):
     """The child has none of OpenMP's threads; it used to wait for them for ever."""
     import multiprocessing

@@ -59,7 +59,7 @@ sanitize:
 	$(Q)$(PYTEST) -v -rs tests/sanitize.py -k "$(or $(ONLY),not quick)"
 
 machines:
-	$(Q)$(PYTEST) -v -rs tests/machine_code.py tests/machines.py
+	$(Q)$(PYTEST) -v -rs tests/machines.py
 
 gallery:
 	$(Q)BUILD=$(BUILD) $(PYTHON) tests/planted/gallery.py $(if $(QUICK),--quick) \
