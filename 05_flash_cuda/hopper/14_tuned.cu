@@ -155,8 +155,9 @@ template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct params &params,
                                               const struct answer &answer,
-                                              const struct work_tile &t, int w, int q_index)
+                                              int w, int q_index)
 {
+    const struct work_tile t = sm.q.tile[q_index];
     int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
     int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
     int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
@@ -168,7 +169,6 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
-        asm volatile("" ::: "memory");
         release_q(&sm.q.empty[q_index]);
         for (int i = n; i < n_tile; i++) { /* the other consumer needs these */
             acquire_turn(w);
@@ -202,9 +202,8 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     if (w == C::WARPGROUPS - 1) pass_turn_on<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
-        const struct work_tile t = sm.q.tile[q_at.index];
-        if (t.tile < 0) break;
-        attend(x, sm, params, answer, t, w, q_at.index);
+        if (sm.q.tile[q_at.index].tile < 0) break;
+        attend(x, sm, params, answer, w, q_at.index);
     }
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
 }
