@@ -6,7 +6,7 @@
  * for a count: then another worker may still count.
  *
  *     launch -> schedule -> fibre, memory -> report
- *               barrier, warp, async_copy, tma, wgmma -> fibre, report */
+ *               barrier, async_copy, tma, wgmma -> fibre, report */
 #ifndef EXECUTOR_H
 #define EXECUTOR_H
 
@@ -171,14 +171,10 @@ template <class T> UNSEEN static inline T &of_block(void)
 extern __thread bool has_context;
 
 /* --- report.cc --- */
-/* "file:line: kernel, block, thread: " of a fibre; returns its length. */
-int describe(char *text, size_t size, const struct fibre *f, const struct caller *where);
-/* Prints the text, which has room for one more character, and ends the program. */
-[[noreturn]] void stop(char *text, size_t used);
-/* As fail(), for another fibre than the current one, where it waits. */
-[[noreturn]] void fail_at(const struct fibre *f, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-[[noreturn]] void report_overflow(const struct fibre *f);
+/* As fail(), for any fibre; where {}: at the launch. */
+[[noreturn]] void fail_at(const struct fibre *f, const struct caller &where, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define OVERFLOWS "its stack of %zu bytes overflows"
 [[noreturn]] void report_deadlock(const struct worker *w);
 void catch_faults(void);
 

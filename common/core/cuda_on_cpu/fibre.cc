@@ -35,7 +35,7 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
     TSAN(__tsan_switch_to_fiber(f->tsan, __tsan_switch_to_fiber_no_sync));
     context_switch(&w->scheduler, &f->registers);
     ASAN(__sanitizer_finish_switch_fiber(w->asan, NULL, NULL));
-    if (*(uint64_t *)f->stack != UNTOUCHED) report_overflow(f);
+    if (*(uint64_t *)f->stack != UNTOUCHED) fail_at(f, {}, OVERFLOWS, STACK_BYTES);
     w->current = NULL;
 }
 

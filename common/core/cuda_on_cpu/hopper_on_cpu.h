@@ -3,7 +3,7 @@
  *
  * Modelled: phases, arrivals and bytes of an mbarrier; boxes, 128-byte swizzle, zeros outside
  * of the array and clipped stores of TMA; descriptors, fragments and groups of wgmma; named
- * barriers; the sum of the registers that warpgroups take.
+ * barriers.
  *
  * Asynchrony.  An instruction is executed when it is issued or as late as a GPU may: a copy
  * to shared memory when no thread could go on without it, a copy from shared memory and a
@@ -17,7 +17,7 @@
  *
  * Sums of e4m3 products have 13 fraction bits, as measured (notes/eight_bits.md).
  *
- * Not modelled: speed, bank conflicts, the other fences, TMA multicast, clusters, rounding of the
+ * Not modelled: speed, registers, bank conflicts, the other fences, TMA multicast, clusters, rounding of the
  * tensor cores in 16 bits (products are exact in float, the sum over k runs upwards in float). */
 #ifndef HOPPER_ON_CPU_H
 #define HOPPER_ON_CPU_H
@@ -81,7 +81,6 @@ struct wgmma {
 void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
                  const struct caller &where);
 void wgmma_wait_groups(int groups_left, const struct caller &where);
-void set_registers(int n, const struct caller &where);
 void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
 void tma_store(float *to, const float *from, size_t n, bool adds, const struct caller &where);
 /* 16 bytes of a tile that the thread reads or writes itself: noted by proxies.cc. */
@@ -112,14 +111,8 @@ static inline void named_barrier_arrive(int id, int n, CALLER)
     cuda_on_cpu::barrier_arrive(id, n, where);
 }
 
-template <int N> static inline void setmaxnreg_dec(CALLER)
-{
-    cuda_on_cpu::set_registers(N, where);
-}
-template <int N> static inline void setmaxnreg_inc(CALLER)
-{
-    cuda_on_cpu::set_registers(N, where);
-}
+template <int N> static inline void setmaxnreg_dec(void) {}
+template <int N> static inline void setmaxnreg_inc(void) {}
 
 /* ---- TMA ---- */
 

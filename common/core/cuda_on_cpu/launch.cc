@@ -119,25 +119,21 @@ enum cudaError_t execute(const struct launch *l)
 
 /* --- The runtime --- */
 
-const char *cudaGetErrorName(enum cudaError_t error)
+static const struct error { enum cudaError_t error; const char *name, *text; } errors[] = {
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "shared memory beyond the limit, or another invalid argument"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "grid or block size not allowed"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaSuccess, "cudaSuccess", "no error"}};
+
+static const struct error *error_of(enum cudaError_t error)
 {
-    switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-    default: return "cudaErrorInvalidValue";
-    }
+    for (const struct error &e : errors)
+        if (e.error == error) return &e;
+    return errors;
 }
 
-const char *cudaGetErrorString(enum cudaError_t error)
-{
-    switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidConfiguration: return "grid or block size not allowed";
-    default: return "shared memory beyond the limit, or another invalid argument";
-    }
-}
+const char *cudaGetErrorName(enum cudaError_t error) { return error_of(error)->name; }
+const char *cudaGetErrorString(enum cudaError_t error) { return error_of(error)->text; }
 
 enum cudaError_t cudaSetDevice(int)
 {

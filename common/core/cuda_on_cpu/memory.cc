@@ -61,15 +61,9 @@ void check_front(const struct worker *w)
     if (!b->shared) return;
     size_t page = sysconf(_SC_PAGESIZE), n = (uintptr_t)b->shared & (page - 1);
     for (size_t i = 1; i <= n; i++)
-        if (b->shared[-(ptrdiff_t)i] != (char)0xff) {
-            char text[1024];
-            int used = describe(text, sizeof text, w->fibres.data(), NULL);
-            used += snprintf(text + used, sizeof text - used,
-                             "or another of its block: "
-                             "write %zu bytes before the start of its shared memory",
-                             i);
-            stop(text, used);
-        }
+        if (b->shared[-(ptrdiff_t)i] != (char)0xff)
+            fail_at(w->fibres.data(), {}, "or another of its block: write %zu bytes before the start of "
+                    "its shared memory", i);
 }
 
 UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct caller &where)

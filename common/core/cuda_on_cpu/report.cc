@@ -11,51 +11,29 @@
 namespace cuda_on_cpu
 {
 
-/* The kernel's name: told by dynamic_shared(), else the function where the error arose,
- * else as the launch writes it. */
-static void kernel_name(char *name, size_t size, const char *function)
-{
-    if (self->function) function = self->function;
-    if (function) {
-        snprintf(name, size, "%s", function);
-        return;
-    }
-    const char *text = self->launch->text; /* "&config, kernel<64>, arguments" */
-    const char *start = strchr(text, ',');
-    start = start ? start + 1 + strspn(start + 1, " ") : text;
-    snprintf(name, size, "%.*s", (int)strcspn(start, ", "), start);
-}
-
-int describe(char *text, size_t size, const struct fibre *f,
-                    const struct caller *where)
-{
-    char name[128];
-    kernel_name(name, sizeof name, where ? where->function : NULL);
-    const struct uint3 *b = &self->block.index, *t = &f->index;
-    return snprintf(text, size, "%s:%u: %s, block (%u,%u,%u), thread (%u,%u,%u): ",
-                    where ? where->file : self->launch->file,
-                    where ? where->line : (unsigned)self->launch->line, name, b->x, b->y,
-                    b->z, t->x, t->y, t->z);
-}
-
-[[noreturn]] void stop(char *text, size_t used)
-{
-    static std::atomic_flag taken = ATOMIC_FLAG_INIT;
-    while (taken.test_and_set()) pause(); /* another CPU thread is reporting and ends us */
-    text[used++] = '\n';
-    fflush(stdout);
-    ssize_t ignored = write(2, text, used);
-    (void)ignored;
-    _exit(1);
-}
-
+/* "file:line: kernel, block, thread: ", the words, and the end.  The kernel's name is told by
+ * dynamic_shared(), else it is the function where the error arose, else as the launch writes it:
+ * "&config, kernel<64>, arguments". */
 [[noreturn]] static void fail_of(const struct fibre *f, const struct caller &where,
                                  const char *format, va_list list)
 {
+    static std::atomic_flag taken = ATOMIC_FLAG_INIT;
     char text[1024];
-    int n = describe(text, sizeof text, f, &where);
-    n += vsnprintf(text + n, sizeof text - 1 - n, format, list);
-    stop(text, (size_t)n < sizeof text - 1 ? n : sizeof text - 2);
+    const struct launch *l = self->launch;
+    const char *start = strchr(l->text, ','), *name = self->function ? self->function : where.function;
+    if (!name) name = start ? start + 1 + strspn(start + 1, " ") : l->text;
+    const struct uint3 *b = &self->block.index, *t = &f->index;
+    int n = snprintf(text, sizeof text, "%s:%u: %.*s, block (%u,%u,%u), thread (%u,%u,%u): ",
+                     where.file ? where.file : l->file, where.file ? where.line : (unsigned)l->line,
+                     (int)strcspn(name, ", "), name, b->x, b->y, b->z, t->x, t->y, t->z);
+    n += vsnprintf(text + n, sizeof text - n, format, list);
+    if (n > (int)sizeof text - 1) n = sizeof text - 1;
+    text[n++] = '\n';
+    while (taken.test_and_set()) pause(); /* another CPU thread is reporting and ends us */
+    fflush(stdout);
+    ssize_t ignored = write(2, text, n);
+    (void)ignored;
+    _exit(1);
 }
 
 void fail(const struct caller &where, const char *format, ...)
@@ -65,19 +43,11 @@ void fail(const struct caller &where, const char *format, ...)
     fail_of(self->current, where, format, list);
 }
 
-void fail_at(const struct fibre *f, const char *format, ...)
+void fail_at(const struct fibre *f, const struct caller &where, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    fail_of(f, f->where, format, list);
-}
-
-[[noreturn]] void report_overflow(const struct fibre *f)
-{
-    char text[1024];
-    int n = describe(text, sizeof text, f, NULL);
-    n += snprintf(text + n, sizeof text - n, "its stack of %zu bytes overflows", STACK_BYTES);
-    stop(text, n);
+    fail_of(f, where, format, list);
 }
 
 /* An access that the machine refuses: next to the shared memory or anywhere else. */
@@ -92,23 +62,13 @@ static void on_fault(int signal, siginfo_t *info, void *)
     const char *at = (const char *)info->si_addr;
     const char *low = self->block.shared, *high = low + self->launch->shared_bytes;
     for (const char *guard : self->stacks)
-        if (at >= guard && at < guard + sysconf(_SC_PAGESIZE)) report_overflow(f);
-    char text[1024];
-    int n = describe(text, sizeof text, f, NULL);
+        if (at >= guard && at < guard + sysconf(_SC_PAGESIZE)) fail_at(f, {}, OVERFLOWS, STACK_BYTES);
     if (low && at >= high && at < high + SHARED_MOST)
-        n += snprintf(text + n, sizeof text - n,
-                      "access %zu bytes past the end of its %zu bytes of shared memory",
-                      (size_t)(at - high), self->launch->shared_bytes);
-    else if (low && at < low && at > low - SHARED_MOST)
-        n += snprintf(text + n, sizeof text - n,
-                      "access %zu bytes before the start of its shared memory",
-                      (size_t)(low - at));
-    else
-        n += snprintf(text + n, sizeof text - n,
-                      "access to an address that is in no array, "
-                      "or not aligned (%p)",
-                      (const void *)at);
-    stop(text, n);
+        fail_at(f, {}, "access %zu bytes past the end of its %zu bytes of shared memory",
+                (size_t)(at - high), self->launch->shared_bytes);
+    if (low && at < low && at > low - SHARED_MOST)
+        fail_at(f, {}, "access %zu bytes before the start of its shared memory", (size_t)(low - at));
+    fail_at(f, {}, "access to an address that is in no array, or not aligned (%p)", (const void *)at);
 }
 
 void catch_faults(void)
@@ -130,30 +90,27 @@ static const char *waits_in(const struct fibre *f, char *text, size_t size)
     return text;
 }
 
+/* Names one thread that waits, and another that waits elsewhere or has left. */
 [[noreturn]] void report_deadlock(const struct worker *w)
 {
-    const struct fibre *first = NULL, *other = NULL;
+    const struct fibre *first = NULL, *elsewhere = NULL, *gone = NULL;
     char text[2][160];
     for (unsigned i = 0; i < w->n_fibres; i++) {
         const struct fibre *f = &w->fibres[i];
-        if (f->state == DONE) continue;
-        if (!first)
-            first = f;
-        else if (!other &&
-                 (f->state != first->state || f->where.line != first->where.line))
-            other = f;
+        if (f->state == DONE) gone = gone ? gone : f;
+        else if (!first) first = f;
+        else if (!elsewhere && (f->state != first->state || f->where.line != first->where.line))
+            elsewhere = f;
     }
-    if (!other)
-        for (unsigned i = 0; i < w->n_fibres && !other; i++)
-            if (w->fibres[i].state == DONE) other = &w->fibres[i];
     const char *in = waits_in(first, text[0], sizeof text[0]);
-    if (!other) fail_at(first, "deadlock: waits in %s, as do all others", in);
-    const struct uint3 *o = &other->index;
-    if (other->state == DONE)
-        fail_at(first, "deadlock: waits in %s, but thread (%u,%u,%u) has left the kernel", in,
-                o->x, o->y, o->z);
-    fail_at(first, "deadlock: waits in %s, while thread (%u,%u,%u) waits in %s, line %u", in,
-            o->x, o->y, o->z, waits_in(other, text[1], sizeof text[1]), other->where.line);
+    const struct uint3 o = elsewhere ? elsewhere->index : gone ? gone->index : first->index;
+    if (elsewhere)
+        fail_at(first, first->where, "deadlock: waits in %s, while thread (%u,%u,%u) waits in %s, line %u",
+                in, o.x, o.y, o.z, waits_in(elsewhere, text[1], sizeof text[1]), elsewhere->where.line);
+    if (gone)
+        fail_at(first, first->where, "deadlock: waits in %s, but thread (%u,%u,%u) has left the kernel",
+                in, o.x, o.y, o.z);
+    fail_at(first, first->where, "deadlock: waits in %s, as do all others", in);
 }
 
 } // namespace cuda_on_cpu

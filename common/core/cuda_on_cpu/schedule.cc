@@ -41,31 +41,23 @@ static uint64_t hash(uint64_t x) /* splitmix64 */
     return x ^ x >> 31;
 }
 
-/* CUDA_ON_CPU_ORDER. */
+/* CUDA_ON_CPU_ORDER, by its first letter; mixed without one. */
 static struct {
-    enum { MIXED, FORWARD, BACKWARD, RANDOM } how;
+    enum { MIXED = 'm', FORWARD = 'f', BACKWARD = 'b', RANDOM = 'r' } how;
     uint64_t seed;
 } order;
 
 void order_read(void)
 {
     const char *text = getenv("CUDA_ON_CPU_ORDER");
-    if (!text || !*text || !strcmp(text, "mixed"))
-        order.how = order.MIXED;
-    else if (!strcmp(text, "forward"))
-        order.how = order.FORWARD;
-    else if (!strcmp(text, "backward"))
-        order.how = order.BACKWARD;
-    else if (!strncmp(text, "random:", 7)) {
-        order.how = order.RANDOM;
-        order.seed = strtoull(text + 7, NULL, 10);
-    } else {
-        fprintf(stderr,
-                "CUDA_ON_CPU_ORDER=%s: want forward, backward, mixed or "
-                "random:SEED\n",
-                text);
+    if (!text || !*text) text = "mixed";
+    if (strcmp(text, "mixed") && strcmp(text, "forward") && strcmp(text, "backward") &&
+        strncmp(text, "random:", 7)) {
+        fprintf(stderr, "CUDA_ON_CPU_ORDER=%s: want forward, backward, mixed or random:SEED\n", text);
         exit(2);
     }
+    order.how = (decltype(order.how))*text;
+    if (order.how == order.RANDOM) order.seed = strtoull(text + 7, NULL, 10);
 }
 
 UNSEEN bool executes_now(void)
@@ -158,8 +150,8 @@ UNSEEN void run_block(struct worker *w, size_t number)
         else if (!others_count(w)) report_deadlock(w);
     }
     if (w->finish_one && w->finish_one())
-        fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
-                                  "asynchronous copy has completed");
+        fail_at(w->fibres.data(), w->fibres[0].where, "or another of its block: leaves the kernel before "
+                "an asynchronous copy has completed");
     TSAN(__tsan_acquire(&w->sync));
     check_front(w);
 }

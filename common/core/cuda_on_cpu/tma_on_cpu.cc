@@ -125,21 +125,16 @@ enum CUresult cuTensorMapEncodeTiled(
     enum CUtensorMapL2promotion, enum CUtensorMapFloatOOBfill)
 {
     if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
-    if (rank != 4 || (uintptr_t)array % 16) return CUDA_ERROR_INVALID_VALUE;
-    *map = {};
-    map->array = (char *)array;
-    for (int i = 0; i < 4; i++) {
-        bool fits = size[i] >= 1 && size[i] <= 1ull << 32 && box[i] >= 1 && box[i] <= 256 &&
-                    step[i] == 1;
-        if (i < 3) fits = fits && stride[i] % 16 == 0 && stride[i] < 1ull << 40;
-        if (!fits) return CUDA_ERROR_INVALID_VALUE;
-        map->size[i] = size[i];
-        map->box[i] = box[i];
-        if (i < 3) map->stride[i] = stride[i];
-    }
+    if (rank != 4) return CUDA_ERROR_INVALID_VALUE;
+    *map = {(char *)array, {}, {stride[0], stride[1], stride[2]}, {}};
+    memcpy(map->size, size, sizeof map->size);
+    memcpy(map->box, box, sizeof map->box);
     /* a row of the box is at most as wide as the swizzle; our copies are for that width */
-    return 2 * box[0] == 128 && box[2] == 1 && box[3] == 1 ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_VALUE;
+    bool fits = (uintptr_t)array % 16 == 0 && 2 * box[0] == 128 && box[2] == 1 && box[3] == 1;
+    for (int i = 0; i < 4; i++)
+        fits = fits && size[i] >= 1 && size[i] <= 1ull << 32 && box[i] >= 1 && box[i] <= 256 &&
+               step[i] == 1 && (i == 3 || (stride[i] % 16 == 0 && stride[i] < 1ull << 40));
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- Copies --- */
@@ -178,20 +173,20 @@ UNSEEN static void copy_box(const struct transfer &t, bool load)
 {
     if (t.bytes) return copy_bytes(t, load);
     const struct CUtensorMap &m = t.map;
-    bool head = t.at[2] >= 0 && (uint64_t)t.at[2] < m.size[2] && t.at[3] >= 0 &&
-                (uint64_t)t.at[3] < m.size[3];
     for (uint32_t r = 0; r < m.box[1]; r++) {
-        int64_t row = (int64_t)t.at[1] + r;
-        bool here = head && row >= 0 && (uint64_t)row < m.size[1];
-        const int64_t stride[3] = {(int64_t)m.stride[0], (int64_t)m.stride[1],
-                                   (int64_t)m.stride[2]};
+        const int64_t at[3] = {(int64_t)t.at[1] + r, t.at[2], t.at[3]};
+        int64_t offset = 0;
+        bool here = true;
+        for (int i = 0; i < 3; i++) {
+            here = here && at[i] >= 0 && (uint64_t)at[i] < m.size[i + 1];
+            offset += at[i] * (int64_t)m.stride[i];
+        }
         for (uint32_t c = 0; c < m.box[0]; c++) {
             int64_t column = (int64_t)t.at[0] + c;
-            size_t at = t.shared - self->block.shared + r * 128 + c * 2;
-            uint16_t *shared = (uint16_t *)(self->block.shared + (at ^ (at >> 7 & 7) << 4));
+            size_t to = t.shared - self->block.shared + r * 128 + c * 2;
+            uint16_t *shared = (uint16_t *)(self->block.shared + (to ^ (to >> 7 & 7) << 4));
             bool inside = here && column >= 0 && (uint64_t)column < m.size[0];
-            uint16_t *array = (uint16_t *)(m.array + (inside ? row * stride[0] +
-                              t.at[2] * stride[1] + t.at[3] * stride[2] + 2 * column : 0));
+            uint16_t *array = (uint16_t *)(m.array + (inside ? offset + 2 * column : 0));
             if (load) *shared = inside ? *array : 0;
             else if (inside) *array = *shared;
         }
@@ -222,27 +217,32 @@ static bool finish_a_load(void)
     return true;
 }
 
+/* The side of a transfer that lies in shared memory. */
+UNSEEN static char *tile_at(const void *shared, size_t bytes, uint32_t alignment, bool is_store,
+                            const struct caller &where)
+{
+    uint32_t address = shared_address(shared, where);
+    if (address % alignment) fail(where, "TMA: the tile must start at a multiple of %u bytes", alignment);
+    shared_at(address, bytes, where);
+    check_accesses("TMA", address, bytes, is_store, where);
+    return (char *)shared;
+}
+
 UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *shared,
                                           bool is_store, int column, int row, int head, int batch,
                                           const struct caller &where)
 {
-    uint32_t address = shared_address(shared, where);
     size_t bytes = map->box[0] * map->box[1] * 2;
-    if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
-    shared_at(address, bytes, where);
-    check_accesses("TMA", address, bytes, is_store, where);
-    return {*map, NULL, bytes, (char *)shared, NULL, {column, row, head, batch}, false};
+    return {*map, NULL, bytes, tile_at(shared, bytes, 128, is_store, where), NULL,
+            {column, row, head, batch}, false};
 }
 
 UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t bytes,
                                        bool is_store, const struct caller &where)
 {
-    uint32_t address = shared_address(shared, where);
-    if (address % 16 || (uintptr_t)memory % 16 || bytes % 16)
+    if ((uintptr_t)memory % 16 || bytes % 16)
         fail(where, "TMA: addresses and bytes must be multiples of 16");
-    shared_at(address, bytes, where);
-    check_accesses("TMA", address, bytes, is_store, where);
-    return {{}, (char *)memory, bytes, (char *)shared, NULL, {}, false};
+    return {{}, (char *)memory, bytes, tile_at(shared, bytes, 16, is_store, where), NULL, {}, false};
 }
 
 UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct caller &where)
@@ -296,23 +296,4 @@ UNSEEN void tma_store_wait(void)
 UNSEEN void tma_store_commit(void)
 {
     if (executes_now()) tma_store_wait();
-}
-
-/* --- setmaxnreg --- */
-
-namespace
-{
-struct registers { int of_group[8]; }; /* 0: not known */
-} // namespace
-
-UNSEEN void cuda_on_cpu::set_registers(int n, const struct caller &where)
-{
-    int *registers = of_block<struct registers>().of_group;
-    unsigned n_groups = self->n_fibres / 128, sum = 0;
-    if (n % 8 || n < 24 || n > 256)
-        fail(where, "setmaxnreg: %d registers; want a multiple of 8 from 24 to 256", n);
-    registers[self->current->rank / 128] = n;
-    for (unsigned i = 0; i < n_groups; i++) sum += registers[i];
-    if (sum * 128 > 65536)
-        fail(where, "setmaxnreg: %u registers; a multiprocessor has 65536", sum * 128);
 }

@@ -105,9 +105,11 @@ UNSEEN static inline float widen16(uint32_t u, bool bf16)
 /* Numbers in a chunk of 16 bytes, and columns of A. */
 UNSEEN static inline int per_chunk(const struct wgmma &w) { return w.eight ? 16 : 8; }
 
-UNSEEN static inline float widen8(uint8_t x, enum eight type)
+/* Number i of those at `from`. */
+UNSEEN static inline float widen(const char *from, int i, const struct wgmma &w)
 {
-    return type == EIGHT_E4M3 ? e4m3_to_float(x) : (float)(int8_t)x;
+    if (!w.eight) return widen16(((const uint16_t *)from)[i], w.bf16);
+    return w.eight == EIGHT_E4M3 ? e4m3_to_float((uint8_t)from[i]) : (float)(int8_t)from[i];
 }
 
 /* The numbers of the chunk at the address, of which the swizzle knows bits 4 to 9. */
@@ -115,8 +117,7 @@ UNSEEN static inline void load_chunk(float *to, const char *shared, size_t addre
                                      const struct wgmma &w, bool swizzled = true)
 {
     const char *from = shared + (swizzled ? address ^ (address >> 7 & 7) << 4 : address);
-    for (int i = 0; i < 16 && w.eight; i++) to[i] = widen8((uint8_t)from[i], w.eight);
-    for (int i = 0; i < 8 && !w.eight; i++) to[i] = widen16(((const uint16_t *)from)[i], w.bf16);
+    for (int i = 0; i < per_chunk(w); i++) to[i] = widen(from, i, w);
 }
 
 /* `rows` rows of two chunks. */
@@ -153,14 +154,11 @@ UNSEEN static void load_a(struct tiles *x, const struct product &p, const char *
         load_rows(x->a, 64, matrix_of(w.a), shared, w);
         return;
     }
-    for (int t = 0; t < 128 && w.eight; t++)
-        for (int i = 0; i < 16; i++)
-            x->a[t / 32 * 16 + t % 32 / 4 + i / 4 % 2 * 8][i / 8 * 16 + t % 4 * 4 + i % 4] =
-                widen8((uint8_t)(p.a[t][i / 4] >> i % 4 * 8), w.eight);
-    for (int t = 0; t < 128 && !w.eight; t++)
-        for (int i = 0; i < 8; i++)
-            x->a[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] =
-                widen16(p.a[t][i / 2] >> i % 2 * 16 & 0xffff, w.bf16);
+    const int n = per_chunk(w) / 4; /* numbers in a register */
+    for (int t = 0; t < 128; t++)
+        for (int i = 0; i < 4 * n; i++)
+            x->a[t / 32 * 16 + t % 32 / 4 + i / n % 2 * 8][i / (2 * n) * 4 * n + t % 4 * n + i % n] =
+                widen((const char *)&p.a[t][i / n], i % n, w);
 }
 
 /* D between the registers and the tile. */
