@@ -100,7 +100,7 @@ static __forceinline__ __device__ void mma_16x8x16(float (&c)[4], const uint32_t
 #endif
 #else
     const uint32_t b[2] = {b0, b1};
-    cuda_on_cpu::mma_m16n8(c, a, b, c, 16, T == BF16);
+    cuda_on_cpu::mma_m16n8k16(c, a, b, T == BF16);
 #endif
 }
 
@@ -133,7 +133,7 @@ static __forceinline__ __device__ void load_matrices(uint32_t (&r)[4], shared_ad
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 #else
-    cuda_on_cpu::ldmatrix(r, 4, (const void *)row, false);
+    cuda_on_cpu::ldmatrix(r, (const void *)row, false);
 #endif
 }
 
@@ -147,7 +147,7 @@ static __forceinline__ __device__ void load_matrices_transposed(uint32_t (&r)[4]
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 #else
-    cuda_on_cpu::ldmatrix(r, 4, (const void *)row, true);
+    cuda_on_cpu::ldmatrix(r, (const void *)row, true);
 #endif
 }
 

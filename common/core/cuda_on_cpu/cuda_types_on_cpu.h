@@ -24,7 +24,6 @@
         return {x, y, z, w};                                                             \
     }
 CUDA_VECTOR(float, float)
-CUDA_VECTOR(int, int)
 CUDA_VECTOR(unsigned, uint)
 #undef CUDA_VECTOR
 

@@ -31,15 +31,8 @@
 
 typedef uint64_t cuuint64_t;
 typedef uint32_t cuuint32_t;
-enum CUresult {
-    CUDA_SUCCESS = 0,
-    CUDA_ERROR_INVALID_VALUE = 1,
-    CUDA_ERROR_INVALID_CONTEXT = 201
-};
-enum CUtensorMapDataType {
-    CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
-    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9
-};
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_INVALID_CONTEXT = 201 };
+enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
 enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_128B = 3 };
 enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 };
@@ -81,7 +74,6 @@ struct wgmma {
 void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
                  const struct caller &where);
 void wgmma_wait_groups(int groups_left, const struct caller &where);
-void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
 void tma_store(float *to, const float *from, size_t n, bool adds, const struct caller &where);
 /* 16 bytes of a tile that the thread reads or writes itself: noted by proxies.cc. */
 void *tile_row(uint32_t address, bool is_write, const struct caller &where);
@@ -160,11 +152,11 @@ template <class T> static inline uint32_t pack(float low, float high)
 
 static inline void ldmatrix(uint32_t *r, uint32_t address, CALLER)
 {
-    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::tile_row(address, false, where), false, where);
+    cuda_on_cpu::ldmatrix(r, cuda_on_cpu::tile_row(address, false, where), false, where);
 }
 static inline void ldmatrix_transposed(uint32_t *r, uint32_t address, CALLER)
 {
-    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::tile_row(address, false, where), true, where);
+    cuda_on_cpu::ldmatrix(r, cuda_on_cpu::tile_row(address, false, where), true, where);
 }
 static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
                             uint32_t r3, CALLER)
@@ -180,7 +172,7 @@ template <class T>
 static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, CALLER)
 {
     const uint32_t b[2] = {b0, b1};
-    cuda_on_cpu::mma_m16n8(c, a, b, c, 16, is_bf16<T>, where);
+    cuda_on_cpu::mma_m16n8k16(c, a, b, is_bf16<T>, where);
 }
 
 /* ---- wgmma ---- */

@@ -258,36 +258,3 @@ UNSEEN void cuda_on_cpu::wgmma_wait_groups(int groups_left, const struct caller 
     if (committed > (size_t)groups_left)
         complete(g, g->ends[committed - groups_left - 1], "wgmma_wait", where);
 }
-
-/* --- stmatrix --- */
-
-namespace
-{
-struct stmatrix_operand {
-    uint16_t *row;
-    uint32_t r[4];
-    bool transpose;
-};
-} // namespace
-
-UNSEEN static void stmatrix_lanes(struct stmatrix_operand *const o[32], const struct caller &)
-{
-    for (int t = 0; t < 32; t++)
-        for (int i = 0; i < 4; i++)
-            for (int e = 0; e < 2; e++) {
-                const int row = t / 4, column = t % 4 * 2 + e;
-                const uint16_t x = (uint16_t)(o[t]->r[i] >> 16 * e);
-                if (o[t]->transpose) o[8 * i + column]->row[row] = x;
-                else o[8 * i + row]->row[column] = x;
-            }
-}
-
-/* stmatrix.x4: element (g, 2c) and its right neighbour of matrix i from register i of lane
- * 4g + c; row r of matrix i, or column r of a transposed one, lies where lane 8i + r points to. */
-void cuda_on_cpu::stmatrix(void *row, const uint32_t *r, bool transpose,
-                           const struct caller &where)
-{
-    if ((uintptr_t)row % 16) fail(where, "stmatrix: a row must start at 16 bytes");
-    struct stmatrix_operand o = {(uint16_t *)row, {r[0], r[1], r[2], r[3]}, transpose};
-    together<stmatrix_lanes>(~0u, o, "stmatrix", where);
-}

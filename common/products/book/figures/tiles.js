@@ -100,9 +100,8 @@ function tile_grid(wasm, p, plan, at) {
 }
 
 FIGURES["tiles"] = function (root, wasm) {
-  const kept = figure_state(root,
-    {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"}, restore);
-  const {state} = kept;
+  const first = {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"};
+  const kept = figure_state(root, first, restore), {state} = kept;
   const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
   const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
   const wrong = complaint(), inputs = {};
@@ -118,11 +117,9 @@ FIGURES["tiles"] = function (root, wasm) {
   let p = {}, plans = [], outputs = [];
   const steps = stepper(root, kept, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
-  const fits = (name, text) =>
-    Number.isInteger(Number(text)) && Number(text) >= 1 && Number(text) <= limits[name];
   /* Takes a size, or says what would be one. */
   function accept(name, text) {
-    const good = fits(name, text);
+    const good = Number.isInteger(Number(text)) && Number(text) >= 1 && Number(text) <= limits[name];
     if (good) state[name] = String(Number(text));
     return wrong.say(inputs[name], good ? "" :
       `${names[name]}: give a whole number from 1 to ${limits[name]}.`);
@@ -168,17 +165,12 @@ FIGURES["tiles"] = function (root, wasm) {
       plan[Math.min(at, plan.length) - 1].what).join("; ") : "nothing done yet";
   }
   function restore() {
-    const asked = {...state}, bad = Object.keys(limits).find(name => !fits(name, asked[name]));
-    for (const name of Object.keys(limits)) {
-      if (!fits(name, asked[name])) state[name] = {nq: 6, nk: 7, d: 4, br: 3, bc: 3}[name];
-      inputs[name].value = state[name];
-      inputs[name].removeAttribute("aria-invalid");
-    }
-    if (bad) accept(bad, asked[bad]);
-    else wrong.say(null, "");
-    state.causal = asked.causal === "1" ? "1" : "0";
+    const bad = Object.keys(limits).find(name => !accept(name, state[name]));
+    if (bad) Object.assign(state, first, {step: state.step}); // and the complaint stays
+    for (const name of Object.keys(limits)) inputs[name].value = state[name];
+    state.causal = state.causal === "1" ? "1" : "0";
     causal.checked = state.causal === "1";
-    compute(Number(asked.step));
+    compute(Number(state.step));
   }
   root.append(element("div", {class: "fig-bar"}, ...controls, labelled("causal", causal)),
               wrong.line, steps.bar, place, spoken);
