@@ -4,25 +4,9 @@
 namespace cuda_on_cpu
 {
 
-/* Lets those go on who wait at the barrier, and resets it. */
-UNSEEN static void barrier_open(int id)
-{
-    struct barrier *bar = &self->block.barriers[id];
-    TSAN(__tsan_acquire(bar));
-    self->current->count = bar->votes;
-    for (unsigned i = 0; i < self->n_fibres; i++) {
-        struct fibre *f = &self->fibres[i];
-        if (f->state != AT_BARRIER || f->barrier != id) continue;
-        f->count = bar->votes;
-        wake(f);
-    }
-    bar->arrived = bar->votes = 0;
-}
-
-/* Counts the current thread; true when it was the last. */
+/* Counts the current thread; true when it was the last, who lets the others go on. */
 UNSEEN static bool barrier_count(int id, int threads, int vote, const struct caller &where)
 {
-    struct fibre *f = self->current;
     if (id < 0 || id >= N_BARRIERS) fail(where, "barrier %d: there are 0 to 15", id);
     int whole = self->n_fibres;
     if (threads < 0 || threads > whole || (threads && threads % 32 && threads != whole))
@@ -42,28 +26,28 @@ UNSEEN static bool barrier_count(int id, int threads, int vote, const struct cal
                      (bar->file != where.file && strcmp(bar->file, where.file))))
         fail(where, "divergent barrier: others of its block wait at the one in line %u",
              bar->line);
-    order_in_block(f);
+    order_in_block(self->current);
     TSAN(__tsan_release(bar));
     bar->votes += vote != 0;
-    return ++bar->arrived == bar->expected;
+    if (++bar->arrived < bar->expected) return false;
+    TSAN(__tsan_acquire(bar));
+    bar->result = bar->votes;
+    bar->arrived = bar->votes = 0;
+    wake_waiters(bar);
+    return true;
 }
 
 UNSEEN int barrier_sync(int id, int threads, int vote, const struct caller &where)
 {
-    struct fibre *f = self->current;
-    f->barrier = id;
-    if (barrier_count(id, threads, vote, where)) {
-        barrier_open(id);
-        TSAN(__tsan_acquire(&self->block.barriers[id]));
-        return f->count;
-    }
-    wait_as(AT_BARRIER, "a barrier", where);
-    return f->count;
+    bool last = barrier_count(id, threads, vote, where);
+    struct barrier *bar = &self->block.barriers[id];
+    if (!last) wait_for(bar, NULL, "a barrier", where);
+    return bar->result;
 }
 
 UNSEEN void barrier_arrive(int id, int threads, const struct caller &where)
 {
-    if (barrier_count(id, threads, 0, where)) barrier_open(id);
+    barrier_count(id, threads, 0, where);
 }
 
 /* ---- a warp ---- */
@@ -120,7 +104,7 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
     }
     *waiting |= 1u << mine;
     if ((*waiting & mask) == mask && warp_meet(f, orders, name, where)) return;
-    wait_as(AT_WARP, name, where);
+    wait_as(AT_WARP, NULL, NULL, name, where);
 }
 
 } // namespace cuda_on_cpu

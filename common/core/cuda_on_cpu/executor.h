@@ -54,7 +54,7 @@ static const int N_BARRIERS = 16;
 static const size_t STACK_BYTES = FRAME * (128 << 10);
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 
-enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_ADDRESS, AT_COUNT };
+enum state { READY, DONE, AT_WARP, AT_ADDRESS, AT_COUNT };
 
 /* Words on what a fibre waits for: "2 arrivals are missing". */
 typedef void describe_function(const void *what, char *text, size_t size);
@@ -85,13 +85,12 @@ struct fibre {
     enum state state;
     unsigned rank; /* in the block */
     struct uint3 index;
-    int barrier, count; /* AT_BARRIER: which one; its result */
     unsigned mask;      /* AT_WARP: with whom, doing what */
     warp_function *compute;
     void *operand;
     struct awaited_count awaited; /* AT_COUNT */
     const void *what; /* AT_ADDRESS: wake_waiters(what) makes it ready again */
-    describe_function *describe; /* or NULL */
+    describe_function *describe; /* of what, or NULL */
     const char *waits_in; /* what it waits in, for reports */
     struct caller where;
     std::vector<struct copy> copies;
@@ -101,7 +100,7 @@ struct fibre {
 };
 
 struct barrier {
-    int arrived, expected, votes;
+    int arrived, expected, votes, result; /* votes of the last time */
     unsigned line;
     const char *file;
 };
@@ -189,11 +188,15 @@ void check_front(const struct worker *w);
 void grow_fibres(struct worker *w, unsigned n);
 /* Runs the fibre until it waits or leaves. */
 void resume(struct worker *w, struct fibre *f);
-void wait_as(enum state state, const char *name, const struct caller &where);
+void wait_as(enum state state, const void *what, describe_function *describe, const char *name,
+             const struct caller &where);
 void wake(struct fibre *f);
 /* The current fibre waits until somebody wakes the waiters for `what`. */
-void wait_for(const void *what, describe_function *describe, const char *name,
-              const struct caller &where);
+static inline void wait_for(const void *what, describe_function *describe, const char *name,
+                            const struct caller &where)
+{
+    wait_as(AT_ADDRESS, what, describe, name, where);
+}
 void wake_waiters(const void *what);
 
 /* --- proxies.cc: what orders a thread's accesses --- */

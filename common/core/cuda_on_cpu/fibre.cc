@@ -40,10 +40,13 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
 }
 
 /* Sets where the current fibre stands and waits until it is made READY again. */
-UNSEEN void wait_as(enum state state, const char *name, const struct caller &where)
+UNSEEN void wait_as(enum state state, const void *what, describe_function *describe, const char *name,
+                    const struct caller &where)
 {
     struct fibre *f = self->current;
     f->state = state;
+    f->what = what;
+    f->describe = describe;
     f->waits_in = name;
     f->where = where;
     to_scheduler(); /* another thread runs now */
@@ -54,14 +57,6 @@ UNSEEN void wake(struct fibre *f)
 {
     TSAN(__tsan_release(f));
     f->state = READY;
-}
-
-UNSEEN void wait_for(const void *what, describe_function *describe, const char *name,
-                     const struct caller &where)
-{
-    self->current->what = what;
-    self->current->describe = describe;
-    wait_as(AT_ADDRESS, name, where);
 }
 
 UNSEEN void wake_waiters(const void *what)

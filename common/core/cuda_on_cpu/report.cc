@@ -84,7 +84,7 @@ void catch_faults(void)
 static const char *waits_in(const struct fibre *f, char *text, size_t size)
 {
     char detail[100] = "";
-    if ((f->state != AT_ADDRESS && f->state != AT_COUNT) || !f->describe) return f->waits_in;
+    if (!f->describe) return f->waits_in;
     f->describe(f->what, detail, sizeof detail);
     snprintf(text, size, "%s (%s)", f->waits_in, detail);
     return text;

@@ -169,7 +169,5 @@ UNSEEN void wait_for_count(const int *counter, int n, const struct cuda_on_cpu::
 {
     struct cuda_on_cpu::fibre *f = cuda_on_cpu::self->current;
     f->awaited = {counter, n};
-    f->what = &f->awaited;
-    f->describe = describe_count;
-    cuda_on_cpu::wait_as(cuda_on_cpu::AT_COUNT, "wait_for_count", where);
+    cuda_on_cpu::wait_as(cuda_on_cpu::AT_COUNT, &f->awaited, describe_count, "wait_for_count", where);
 }
