@@ -36,12 +36,6 @@ extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWrit
 #else
 #define TSAN(call) (void)0
 #endif
-#if __has_include(<valgrind/memcheck.h>)
-#include <valgrind/memcheck.h>
-#else
-#define VALGRIND_STACK_REGISTER(low, high) (void)0
-#define VALGRIND_MAKE_MEM_UNDEFINED(p, n) (void)0
-#endif
 #ifndef FRAME
 #define FRAME 1
 #endif

@@ -111,7 +111,6 @@ void grow_fibres(struct worker *w, unsigned n)
         struct fibre *f = &w->fibres[i];
         f->stack = stacks + page + (i - had) * STACK_BYTES;
         *(uint64_t *)f->stack = UNTOUCHED;
-        (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
         context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS,
                      fibre_main);
         TSAN(f->tsan = __tsan_create_fiber(0));

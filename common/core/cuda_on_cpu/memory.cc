@@ -51,7 +51,6 @@ void poison(const struct worker *w)
     size_t page = sysconf(_SC_PAGESIZE);
     char *start = (char *)((uintptr_t)b->shared & ~(page - 1));
     memset(start, 0xff, b->shared - start + w->launch->shared_bytes);
-    (void)VALGRIND_MAKE_MEM_UNDEFINED(b->shared, w->launch->shared_bytes);
 }
 
 /* Whether the bytes before the shared memory are as poison() left them. */

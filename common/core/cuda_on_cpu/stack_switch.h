@@ -4,37 +4,12 @@
  *     context_switch(&from, &to)            saves in `from` where we are, goes on in `to`
  *
  * A switch saves the registers that a call preserves, exchanges the stack pointer and
- * loads the registers of the other: a few ns.  The library's swapcontext(), which makes a
- * system call as well, serves processors without code here, and any when compiled with
- * -DCUDA_ON_CPU_UCONTEXT. */
+ * loads the registers of the other: a few ns.  (The library's swapcontext() makes a system call as well.) */
 #ifndef STACK_SWITCH_H
 #define STACK_SWITCH_H
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 
-#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(CUDA_ON_CPU_UCONTEXT)
-#define CUDA_ON_CPU_UCONTEXT 1
-#endif
-
-#ifdef CUDA_ON_CPU_UCONTEXT
-#include <ucontext.h>
-
-typedef ucontext_t context;
-
-static inline void context_make(context *c, char *stack, size_t size, void (*entry)(void))
-{
-    getcontext(c);
-    c->uc_stack.ss_sp = stack;
-    c->uc_stack.ss_size = size;
-    c->uc_link = NULL;
-    makecontext(c, entry, 0);
-}
-
-CUDA_ON_CPU_UNSEEN static inline void context_switch(context *from, context *to)
-{
-    swapcontext(from, to);
-}
-#else
 typedef void *context; /* the stack pointer */
 
 extern "C" void cuda_on_cpu_switch(context *from, context to) asm("cuda_on_cpu_switch");
@@ -50,7 +25,7 @@ asm(".text\n.weak cuda_on_cpu_switch\n.p2align 4\n"
     "    popq %r15\n    popq %r14\n    popq %r13\n"
     "    popq %r12\n    popq %rbx\n    popq %rbp\n"
     "    ret\n");
-#else
+#elif defined(__aarch64__)
 static const int SAVED = 19; /* words: d8-d15 x19-x29, then the return address, x30 */
 static const int ABOVE = 2;
 asm(".text\n.weak cuda_on_cpu_switch\n.p2align 4\n"
@@ -68,6 +43,8 @@ asm(".text\n.weak cuda_on_cpu_switch\n.p2align 4\n"
     "    ldp x23, x24, [sp, #96]\n    ldp x25, x26, [sp, #112]\n"
     "    ldp x27, x28, [sp, #128]\n    ldp x29, x30, [sp, #144]\n"
     "    add sp, sp, #160\n    ret\n");
+#else
+#error "stack_switch.h has the registers of x86-64 and of 64-bit ARM"
 #endif
 
 static inline void context_make(context *c, char *stack, size_t size, void (*entry)(void))
@@ -83,6 +60,5 @@ CUDA_ON_CPU_UNSEEN static inline void context_switch(context *from, context *to)
 {
     cuda_on_cpu_switch(from, *to);
 }
-#endif
 
 #endif
