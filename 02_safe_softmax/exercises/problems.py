@@ -1,7 +1,7 @@
 """The calls that judge the exercises of stage 2.  PROBLEMS: name -> cases(rng)."""
 import numpy as np
 
-from cases import (HEADS, ROWS, attend, finite_most, fold, head_call, head_case, largest, of_heads, of_rows,
+from cases import (HEADS, ROWS, exact, finite_most, fold, head_call, head_case, largest, of_heads, of_rows,
                    one_call, scores, wanted)
 
 F32 = np.float32
@@ -28,9 +28,7 @@ def log_row(family, x, _):
 
 
 def masked_sum(family, h, rng):
-    q, k, v, bias, causal, scale = h
-    i = int(rng.integers(len(q)))
-    o, lse, s = attend(*(x.astype(np.float64) for x in h[:3]), bias, causal, scale)
+    v, i, (o, lse, s) = h[2], int(rng.integers(len(h[0]))), exact(h)
     with np.errstate(all="ignore"):
         p = np.where(np.isneginf(s[i]), 0, np.exp(s[i] - lse[i])).astype(F32)
     numbers, (_, _, values, bias_in, _) = head_call(*h)

@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 
-from cases import (HEADS, INF, SIZES, Case, attend, compare, divided, finite_most, fold, head, head_call, head_case,
+from cases import (HEADS, INF, SIZES, Case, attend, compare, divided, exact, finite_most, fold, head, head_call, head_case,
                    head_wants, in_parts, key_wants, largest, of_heads, of_keys, one_call, wanted)
 from child import Wrong
 
@@ -135,7 +135,7 @@ def gradient(family, h, rng):
         k, v = np.where(unseen, 0, k), np.where(unseen, 0, v)
         ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True)) * q.dtype.type(scale)
         return ds @ k, ds.T @ q, p.T @ do
-    o, lse, s = attend(*(x.astype(np.float64) for x in (q, k, v)), bias, causal, scale)
+    o, lse, s = exact(h)
     most = largest(do) * largest(v)  # of the terms that cancel
     wants = wanted(f, [q, k, v, do], ["dq", "dk", "dv"], 4 * finite_most(s),  # s by another order of its sum, then exp
                    {"dq": most * largest(k), "dk": most * largest(q), "dv": largest(do)})
@@ -155,13 +155,12 @@ def smooth_keys(rng):
             mean = k.mean(axis=0)
             return k - mean, q.dtype.type(scale) * (q @ mean)
         wants = wanted(f, [q, k], ["k", "shift"], 1, {"k": largest(k), "shift": d ** 0.5 * largest(q) * largest(k)})
-        o, lse, _ = attend(*(x.astype(np.float64) for x in (q, k, v)), None, 0, float(scale))
+        o, lse, _ = exact((q, k, v, None, 0, float(scale)))
         wants |= {"o": (o, 1e-3 * largest(v)), "lse": (lse, 1e-3 * finite_most(lse))}
 
         def play(child):
             smooth, shift = child.call(numbers, inputs, [k.size, n_q])
-            doubles = (np.asarray(x, np.float64) for x in (q, smooth.reshape(k.shape), v))
-            o, lse, _ = attend(*doubles, None, 0, float(scale))
+            o, lse, _ = exact((q, smooth.reshape(k.shape), v, None, 0, float(scale)))
             return {"k": smooth, "shift": shift, "o": o, "lse": lse + shift}
         return Case(family, play, wants, {"q": q, "k": k})
 
