@@ -3,6 +3,7 @@ import html
 import re
 
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 MINUS = re.compile(r"<mo>&#x02212;</mo>")
@@ -38,6 +39,8 @@ def on_page_content(content, page, **_):
         display = "block" if match[2] == "[" else "inline"
         drawn = corrected(convert(html.unescape(match[3]).strip(), display=display))
         return f'<div class="formula">{drawn}</div>' if display == "block" else drawn
+    if lost := re.search(r"\n *(?:[-*+]|1\.) .*", re.sub(r"<pre.*?</pre>", "", content, flags=re.S)):
+        raise PluginError(f"{page.file.src_uri}: no list, for want of four blanks in an item or an empty line: {lost[0]}")
     whole = re.sub(r"(?<=\d) \((\d+) %", r"&nbsp;(\1&nbsp;%", content)  # 0.355 (24 %)
     return FORMULA.sub(formula, whole)
 
