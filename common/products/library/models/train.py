@@ -12,7 +12,6 @@ Exit status: 0 the losses and texts agree; 1 they do not; 77 PyTorch is missing.
 """
 import argparse
 import datetime
-import importlib.util
 import os
 import pathlib
 import platform
@@ -22,10 +21,15 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(ROOT / "common/products/library/python"))
+try:
+    import torch
+except ImportError:
+    sys.exit(print("train: the Python package torch is not installed; skipped") or 77)
+import five_steps  # noqa: E402  pylint: disable=wrong-import-position
+
 LAYERS, HEADS, WIDTH, CONTEXT, PAGE = 4, 4, 128, 512, 16
 PROMPT = "The softmax of a row is computed in "
 PIECES, LENGTH = 32, 64  # of text in a step, and the characters of each
-COLUMNS = "step,attention,loss,seconds,device,dtype,date,commit,machine,compiler"
 
 
 def corpus():
@@ -36,7 +40,7 @@ def corpus():
     return "".join(c for c in text if 32 <= ord(c) < 127 or c == "\n")
 
 
-def weights(torch):
+def weights():
     """Random weights: what `forward` reads, by name."""
     def matrix(rows, columns, scale=1.0):
         return torch.randn(rows, columns) * scale / columns**0.5
@@ -49,7 +53,7 @@ def weights(torch):
     return w
 
 
-def forward(torch, w, tokens, first, attend):
+def forward(w, tokens, first, attend):
     """Logits of the next character after each token; tokens [batch, n] stand at first, ....
     attend(layer, q, k, v) gets and gives [batch, n, heads, head_dim]."""
     f = torch.nn.functional
@@ -65,29 +69,27 @@ def forward(torch, w, tokens, first, attend):
 
 def pytorch(_layer, q, k, v):
     """PyTorch's attention on [batch, n, heads, head_dim]."""
-    import torch
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
 def ours(_layer, q, k, v):
     """The same by this library."""
-    import five_steps
     return five_steps.attention(q, k, v, causal=True, layout="blhd")
 
 
-def train(torch, attend, steps, device="cpu"):
+def train(attend, steps, device="cpu"):
     """Weights after `steps` steps of Adam, the loss of each in nats a character, and the seconds."""
     torch.manual_seed(1)
     data = torch.tensor(list(corpus().encode()))
-    w = {name: x.to(device).requires_grad_() for name, x in weights(torch).items()}
+    w = {name: x.to(device).requires_grad_() for name, x in weights().items()}
     adam = torch.optim.AdamW(w.values(), lr=4e-3, betas=(0.9, 0.98), weight_decay=0.01)
     rate = torch.optim.lr_scheduler.OneCycleLR(adam, 4e-3, max(steps, 1), pct_start=0.1)
     losses, begin = [], time.perf_counter()
     for step in range(steps):
         at = torch.randint(len(data) - LENGTH - 1, (PIECES,))
         pieces = torch.stack([data[i:i + LENGTH + 1] for i in at]).to(device)
-        logits = forward(torch, w, pieces[:, :-1], 0, attend)
+        logits = forward(w, pieces[:, :-1], 0, attend)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten())
         adam.zero_grad()
         loss.backward()
@@ -100,11 +102,10 @@ def train(torch, attend, steps, device="cpu"):
     return {name: x.detach() for name, x in w.items()}, losses, time.perf_counter() - begin
 
 
-def text_of(torch, w, n, device, paged):
+def text_of(w, n, device, paged):
     """n characters after PROMPT, each time the likeliest.  paged: the prompt at once, then one query a
     step, with the keys in pages of a pool that are taken in any order; else PyTorch reads the whole text
     for each character."""
-    import five_steps
     pages, before = CONTEXT // PAGE, 0
     pool = torch.zeros(LAYERS, 2, pages, HEADS, PAGE, WIDTH // HEADS, device=device)
     table = torch.randperm(pages, device=device).int()[None]
@@ -113,7 +114,7 @@ def text_of(torch, w, n, device, paged):
         return five_steps.decode(q, *pool[layer], table, before, k_new=k, v_new=v)
     text = torch.tensor([list(PROMPT.encode())], device=device)
     for _ in range(n):
-        logits = forward(torch, w, text[:, before:], before, attend if paged else pytorch)
+        logits = forward(w, text[:, before:], before, attend if paged else pytorch)
         before = text.shape[1] if paged else 0
         text = torch.cat([text, logits[:, -1:].argmax(-1)], 1)
     return "".join(map(chr, text[0].tolist()))
@@ -129,7 +130,7 @@ def agree(one, other):
     return early <= 1e-3 and late <= 0.03
 
 
-def write(path, torch, runs, device):
+def write(path, runs, device):
     """The losses of both with what they were measured on, as CSV."""
     commit = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True,
                             text=True, check=False).stdout.strip()
@@ -137,12 +138,10 @@ def write(path, torch, runs, device):
         (line.partition(": ")[2].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
          if line.startswith("model name")), platform.machine()) + f" {os.cpu_count()} cores"
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with open(path, "w", encoding="utf-8") as file:
-        print(COLUMNS, file=file)
-        for name, (_, losses, seconds) in runs.items():
-            for step, loss in enumerate(losses, 1):
-                print(f"{step},{name},{loss:.5f},{seconds:.1f},{device},f32,{now},{commit},{machine},"
-                      f"torch {torch.__version__}", file=file)
+    lines = ["step,attention,loss,seconds,device,dtype,date,commit,machine,compiler"] + [
+        f"{step},{name},{loss:.5f},{seconds:.1f},{device},f32,{now},{commit},{machine},torch {torch.__version__}"
+        for name, (_, losses, seconds) in runs.items() for step, loss in enumerate(losses, 1)]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main():
@@ -153,20 +152,16 @@ def main():
     p.add_argument("--csv", help="write the losses to this file")
     p.add_argument("--write", type=int, default=0, help=f"characters, at most {CONTEXT - len(PROMPT)}")
     args = p.parse_args()
-    if importlib.util.find_spec("torch") is None:
-        return print("train: the Python package torch is not installed; skipped") or 77
-    import torch
     if args.device == "cuda" and not torch.cuda.is_available():
         return print("train: PyTorch sees no GPU; skipped") or 77
-    runs = {name: train(torch, attend, args.steps, args.device)
+    runs = {name: train(attend, args.steps, args.device)
             for name, attend in (("five_steps", ours), ("pytorch", pytorch))}
     for name, (_, losses, seconds) in runs.items():
         print(f"{name}: {losses[-1]:.3f} nats a character after {args.steps} steps, {seconds:.1f} s")
     if args.csv:
-        write(args.csv, torch, runs, args.device)
+        write(args.csv, runs, args.device)
     with torch.no_grad():
-        text, other = (text_of(torch, runs["five_steps"][0], args.write, args.device, paged)
-                       for paged in (True, False))
+        text, other = (text_of(runs["five_steps"][0], args.write, args.device, paged) for paged in (True, False))
     if args.write:
         print("same text" if text == other else f"PyTorch: {other}\nDIFFERENT TEXT", text, sep=": ")
     return 0 if agree(*(losses for _, losses, _ in runs.values())) and text == other else 1

@@ -141,7 +141,8 @@ static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, i
     return made;
 }
 
-/* o as q, with the width of v and heads and rows in the order of q's memory; 0 with an error of Python's, or where q is not on the current GPU. */
+/* o as q, with the width of v and heads and rows in the order of q's memory; 0 with an error of Python's, or where
+ * q is not on the current GPU. */
 static PyObject *make_o(PyObject *object, const struct rows *q, enum order order, size_t width,
                         struct five_steps_attention_problem *p)
 {
@@ -163,17 +164,24 @@ static PyObject *make_o(PyObject *object, const struct rows *q, enum order order
     return NULL;
 }
 
+/* A new contiguous tensor on the device of q, and its address.  NULL: q is not on the current GPU. */
+static PyObject *make_at(const struct rows *q, const int64_t *shape, int n, PyObject *type,
+                         void *address)
+{
+    struct tensor t;
+    PyObject *made = type ? make(q->t.device, shape, n, type, 0) : NULL;
+    if (made && (exchange->tensor_of(made, &t) || t.number != q->t.number)) Py_DECREF(made), made = NULL;
+    if (made) *(void **)address = t.data + t.offset;
+    return made;
+}
+
 /* lse [batch, heads, rows] without the dimensions that q does not have. */
 static PyObject *make_lse(const struct rows *q, enum order order,
                           struct five_steps_attention_problem *p)
 {
     const int64_t shape[] = {(int64_t)q->batch, (int64_t)q->heads, (int64_t)q->rows};
     int n = q->t.rank - 1;
-    struct tensor t;
-    PyObject *lse = make(q->t.device, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, 0);
-    if (lse && exchange->tensor_of(lse, &t)) Py_DECREF(lse), lse = NULL;
-    if (lse) p->lse = (float *)(t.data + t.offset);
-    return lse;
+    return make_at(q, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, &p->lse);
 }
 
 /* Sets *bytes of workspace.  To ask takes a tenth of a short call on a GPU, so the last answer is
@@ -203,20 +211,20 @@ static int ask(const struct five_steps_attention_problem *p, int device, enum pa
 }
 
 /* Computes with a workspace: PyTorch's allocator knows when a stream is done with it.  0: done. */
-static int run(const struct five_steps_attention_problem *p, int device, enum pass pass)
+static int run(const struct five_steps_attention_problem *p, const struct rows *q, enum pass pass)
 {
+    const int device = q->t.device;
     size_t bytes;
-    struct tensor t = {0};
+    void *memory = NULL;
     PyObject *work = NULL;
     if (ask(p, device, pass, &bytes)) return 1;
     int64_t size = (int64_t)bytes;
-    if (device == ON_CPU) t.data = malloc(bytes);
-    else if (size && (!(work = make(device, &size, 1, byte_type, 0)) || exchange->tensor_of(work, &t)))
-        return Py_XDECREF(work), 1;
+    if (device == ON_CPU) memory = malloc(bytes);
+    else if (size && !(work = make_at(q, &size, 1, byte_type, &memory))) return 1;
     PyThreadState *others = PyEval_SaveThread();
-    int code = compute[device][pass](p, t.data, bytes, NULL);
+    int code = compute[device][pass](p, memory, bytes, NULL);
     PyEval_RestoreThread(others);
-    if (device == ON_CPU) free(t.data);
+    if (device == ON_CPU) free(memory);
     Py_XDECREF(work);
     return code;
 }
@@ -248,7 +256,7 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
         read_rows(a[6], order_k, &v) && describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])))
         o = make_o(a[4], &q, order_q, v.width, &p);
     if (o && a[8] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
-    if (o && lse && !run(&p, q.t.device, FORWARD)) both = PyTuple_Pack(2, o, lse);
+    if (o && lse && !run(&p, &q, FORWARD)) both = PyTuple_Pack(2, o, lse);
     Py_XDECREF(o);
     Py_XDECREF(lse);
     if (both) return both;
@@ -261,16 +269,10 @@ static PyObject *make_gradient(PyObject *object, const struct rows *x, void **ad
 {
     const int64_t shape[] = {(int64_t)x->batch, (int64_t)x->heads, (int64_t)x->rows,
                              (int64_t)x->width};
-    struct tensor t;
-    PyObject *type = PyObject_GetAttr(object, type_name), *made = NULL;
-    if (type) made = make(x->t.device, shape + 4 - x->t.rank, x->t.rank, type, 0);
+    PyObject *type = PyObject_GetAttr(object, type_name);
+    PyObject *made = make_at(x, shape + 4 - x->t.rank, x->t.rank, type, address);
     Py_XDECREF(type);
-    if (made && !exchange->tensor_of(made, &t) && alike(&t, &x->t)) {
-        *address = t.data + t.offset;
-        return made;
-    }
-    Py_XDECREF(made);
-    return NULL;
+    return made;
 }
 
 /* The address of an array of so many elements, one after another; NULL: it is none. */
@@ -304,7 +306,7 @@ static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
         p.d_o = address_of(a[7], rows * v.width, p.type, &q);
         if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(a[2], &q, &p.dq)) &&
             (dk = make_gradient(a[3], &k, &p.dk)) && (dv = make_gradient(a[4], &v, &p.dv)) &&
-            !run(&p, q.t.device, BACKWARD))
+            !run(&p, &q, BACKWARD))
             all = PyTuple_Pack(3, dq, dk, dv);
     }
     Py_XDECREF(dq);

@@ -12,28 +12,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.abspath(os.path.join(HERE, *[os.pardir] * 5))
 
 
-def _header():
-    for folder in (HERE, os.path.join(TREE, "common", "products", "library")):
-        path = os.path.join(folder, "five_steps.h")
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
-    raise ImportError(f"five_steps.h was not found in {HERE}")
-
-
-_HEADER = _header()
+_PATH = os.path.join(HERE, "five_steps.h")
+with open(_PATH if os.path.exists(_PATH) else os.path.join(TREE, "common/products/library/five_steps.h"),
+          encoding="utf-8") as _file:
+    _HEADER = re.sub(r"/\*.*?\*/", "", _file.read(), flags=re.DOTALL)
 _TYPES = {"size_t": ctypes.c_size_t, "int": ctypes.c_int, "float": ctypes.c_float,
           "ptrdiff_t": ctypes.c_ssize_t, "double": ctypes.c_double}
-
-
-def _constants():
-    """FIVE_STEPS_F32 and the others, without their prefix."""
-    values = {}
-    for body in re.findall(r"enum five_steps_\w+ \{(.*?)\}", _HEADER, re.DOTALL):
-        for i, entry in enumerate(body.split(",")):
-            name, _, value = entry.partition("=")
-            values[name.strip().removeprefix("FIVE_STEPS_")] = int(value) if value else i
-    return values
 
 
 def _fields(body):
@@ -54,7 +38,9 @@ _STRUCTS = {}
 for _name, _body in re.findall(r"\nstruct (five_steps_\w+) \{(.*?)\n?\};", _HEADER, re.DOTALL):
     _STRUCTS["struct " + _name] = type(_name, (ctypes.Structure,), {"_fields_": list(_fields(_body))})
 
-globals().update(_constants())  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPORTED, ...
+for _body in re.findall(r"enum five_steps_\w+ \{(.*?)\}", _HEADER, re.DOTALL):
+    for _i, _name in enumerate(re.findall(r"FIVE_STEPS_(\w+)", _body)):  # they count from 0
+        globals()[_name] = _i  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPORTED, ...
 VERSION = re.search(r'FIVE_STEPS_VERSION "(.*)"', _HEADER)[1]
 Strides = _STRUCTS["struct five_steps_strides"]
 Error = _STRUCTS["struct five_steps_error"]
