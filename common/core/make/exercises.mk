@@ -51,9 +51,8 @@ grade: $(GRADER)
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses).
-COURSE_SEED = $(if $(findstring file,$(origin SEED)),,$(value SEED))# not the one of other verbs
 course:
 	$(Q)$(PYTHON) common/products/course/course.py \
 	    --out $(if $(findstring file,$(origin OUT)),'',$(call quoted,$(OUT))) \
-	    --seed $(call quoted,$(COURSE_SEED)) $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
+	    --seed $(call quoted,$(SEED)) $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
 	    $(if $(ASSISTANTS),--assistants $(call quoted,$(ASSISTANTS)))

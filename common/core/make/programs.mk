@@ -87,15 +87,11 @@ $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
 
 # Files with instructions beyond ARCH_FLAGS, where the compiler knows them: the program asks the
-# processor before it calls them.  processor.c runs on any machine: it asks for those of the rest.
+# processor before it calls them.
 knows = $(shell $(CC) $(1) -E -x c /dev/null >/dev/null 2>&1 && echo $(1))
 AVX512 := -mavx2 -mfma -mavx512f -mavx512dq -mavx512bw -mavx512vl
 %/fast/dot_bf16.o: INSTRUCTIONS = $(call knows,$(AVX512) -mavx512bf16)
 %/fast/amx.o: INSTRUCTIONS = $(call knows,$(AVX512) -mamx-tile -mamx-bf16)
-LEAST_x86_64 := -march=x86-64
-LEAST_aarch64 := -march=armv8-a
-$(BUILD)/obj/common/core/program/processor.o: INSTRUCTIONS = $(call knows,\
-    $(LEAST_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))))
 
 # The compiler and its flags are columns of the CSV.  This object is part of every program with
 # a GPU's code or its stand-in: remade, it has them all linked again.

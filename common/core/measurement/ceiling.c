@@ -103,30 +103,6 @@ static double matrix_products(const struct scene *s, int t)
     return s->products();
 }
 
-/* A chain of additions, each of which takes its predecessor's sum: one a cycle on every core
- * that we know, so the number of additions is the number of cycles.  (Not `x += 1`: some cores
- * add constants while they rename registers, which takes no time at all.) */
-#define CLOCK_ROUNDS 100000
-static double count_cycles(const struct scene *s, int t)
-{
-    (void)s, (void)t;
-#if defined __x86_64__ || defined __aarch64__
-    uint64_t sum = 1, one = 1;
-    for (int k = 0; k < CLOCK_ROUNDS; k++)
-        for (int i = 0; i < 16; i += 4)
-#if defined __x86_64__
-            __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
-                             : "+r"(sum) : "r"(one));
-#else
-            __asm__ volatile("add %0, %0, %1\n\tadd %0, %0, %1\n\tadd %0, %0, %1\n\t"
-                             "add %0, %0, %1" : "+r"(sum) : "r"(one));
-#endif
-    return 16.0 * CLOCK_ROUNDS;
-#else
-    return 0;
-#endif
-}
-
 #define EXP_ROUNDS 1000
 static double exp_loop(const struct scene *s, int t)
 {
@@ -212,20 +188,6 @@ double ceiling_matrix_gflops(double (*products)(void), int threads)
     static double known[MAX_THREADS]; /* a machine has one kind of matrix unit */
     return known_rate(known, matrix_products, &(struct scene){.threads = thread_count(threads),
                                                               .products = products});
-}
-
-double ceiling_fma_units(int threads)
-{
-    struct scene s = {.threads = thread_count(threads)};
-    double gflops = ceiling_fma_gflops(threads), ghz = best_rate(count_cycles, &s);
-    return ghz > 0 ? gflops / (ghz * 2 * LANES) : 0;
-}
-
-int ceiling_units_are_whole(double units)
-{
-    for (int whole = 1; whole <= 8; whole *= 2)
-        if (fabs(units - whole) <= 0.06 * whole) return 1;
-    return 0;
 }
 
 const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, double percent_once)

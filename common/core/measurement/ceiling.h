@@ -38,11 +38,6 @@ double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements
 /* What a matrix unit can do; products() does some and returns their flops. */
 double ceiling_matrix_gflops(double (*products)(void), int threads);
 
-/* How many vectors of multiply-adds a core starts in a cycle, by the fma ceiling and the clock,
- * which a chain of additions shows: 1, 2 or 4 when the ceiling is one.  0: unknown clock. */
-double ceiling_fma_units(int threads);
-int ceiling_units_are_whole(double units); /* to 6 % */
-
 /* A share above this needs a reason. */
 #define CEILING_MOST 105
 

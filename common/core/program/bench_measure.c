@@ -217,20 +217,6 @@ static double percent_once(const struct measurement *m)
     return 100 * (double)problem_bytes(&m->p) / m->median_s / 1e9 / m->ceiling;
 }
 
-/* Once for each number of threads: is the ceiling what the clock says? */
-static void print_units(const char *kind, int threads)
-{
-    static int known;
-    if (strcmp(kind, "fma") || known == threads) return;
-    known = threads;
-    double units = ceiling_fma_units(threads);
-    if (units <= 0) return;
-    printf("fma ceiling, %d thread%s: %.1f GFLOP/s, %.2f vectors per cycle of a core%s\n",
-           threads, threads > 1 ? "s" : "", ceiling_fma_gflops(threads), units,
-           ceiling_units_are_whole(units) ? ""
-           : "; not a whole number: is another program running?");
-}
-
 static void print(const struct measurement *m, double spread, const char *more)
 {
     char shape[128], speed[32];
@@ -254,7 +240,6 @@ const char *bench_report(struct measurement *m, const struct timing *t, double r
     m->gbps = m->bytes_predicted / m->median_s / 1e9;
     m->gflops = m->flops / m->median_s / 1e9;
     add_ceiling(m, rfo_bytes);
-    if (m->device != ON_GPU && !*more) print_units(m->ceiling_kind, m->threads);
     print(m, t->spread, more);
     return csv ? csv_write(csv, m) : NULL;
 }

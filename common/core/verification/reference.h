@@ -20,7 +20,7 @@ typedef void reference_function(struct standard *r, const struct problem *p,
 reference_function reference_rows, reference_attention, reference_backward;
 
 /* The rule of acceptance: `likely` becomes `allowed` (allowed.c). */
-void allow(struct standard *s, const struct arrays *a);
+void allow(struct standard *s);
 
 /* The inputs of a plain problem as floats: widened.c. */
 struct widened {

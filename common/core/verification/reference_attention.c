@@ -24,8 +24,7 @@
  *             ones err alike: eta = 0 for the largest, else 4 (|s_j| + |m|)
  *   sums      sum_roundings() of p_j v_j, four roundings a key (the normalised form has as many), and
  *             |o| times that of p_j
- *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
- *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
+ *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike
  *   8 bits    the same with h = 2^-4 of e4m3 (WEIGHT_SCALE), and what weights below its normal numbers
  *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM), and o too: each of n / 32 instructions
  *             drops what lies below 2^-13 of the sum.  Inputs are code times scale, in float
@@ -205,20 +204,6 @@ static void count_keys(struct columns *k, const struct scratch *w, const struct 
     }
 }
 
-/* What rounding the weights of a row to the type costs each of them, relative. */
-static double weight_rounding(const struct scratch *w, const struct sums *s, size_t n, enum dtype dtype)
-{
-    double h = dtypes[dtype].roundoff, worst = 0;
-    for (size_t j = 0; h > 0 && worst < h && j < n; j++) {
-        if (w->s[j] == -INFINITY) continue;
-        int exponent;
-        double p = frexp(w->p[j], &exponent), error = weight_error(w->eta[j], s->m - w->s[j]);
-        double away = fmin(2 * p - 1, 1 - p); /* from the power of two */
-        worst = fmax(worst, p > 0 && away + error < h / 2 ? away : h);
-    }
-    return worst;
-}
-
 /* What weights below the least normal number of e4m3 may lose, `least` each: x1, were all to lose it, and
  * x2, the squares. */
 static void lose_small(struct columns *k, const struct scratch *w, const struct query *x, size_t dv,
@@ -242,7 +227,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
     enum dtype type = weight_dtype(&r->problem);
     double least = type == E4M3 ? 0 : dtypes[type].least_step;
     double flush = (FLUSH + least) * (2 * s->max_v + 2) / s->l;
-    double h = weight_rounding(w, s, x->n, type), n = (double)s->n;
+    double h = dtypes[type].roundoff, n = (double)s->n;
     for (size_t j = 0; j < x->n; j++)
         if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
     finish_sums(w, x, dv);

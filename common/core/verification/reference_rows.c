@@ -121,7 +121,18 @@ static void mean_and_extent(const float *x, size_t n, double *mean, double *max_
     *mean = total / (double)n;
 }
 
-/* |error| <= (3n/2 + 4) u max|x|, likely with roundings(n) for n.  An error made in step k is shrunk by k/n.  Total and
+/* roundings(n), and in full those of steps at which x goes on along a line, closer than a sixteenth of
+ * the spacing of floats near the total. */
+static double roundings_like(const float *x, size_t n)
+{
+    double mass = 0, alike = 0;
+    for (size_t j = 0; j < n; j++) mass += fabs((double)x[j]);
+    for (size_t j = 2; j < n; j++)
+        alike += fabs((double)x[j] - 2.0 * x[j - 1] + x[j - 2]) <= ROUNDOFF / 16 * mass;
+    return fmin((double)n, roundings((double)n) + alike);
+}
+
+/* |error| <= (3n/2 + 4) u max|x|, likely with roundings_like() for n.  An error made in step k is shrunk by k/n.  Total and
  * count: n - 1 additions of at most n max|x|, divided by n: n.  Weighted form: weight,
  * product, quotient and sum round to (3 - 1/k) u max|x|: 3n/2 + 1.  Increment form: its
  * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5.  Proof in
@@ -132,8 +143,7 @@ static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
     (void)w;
     double max_abs;
     mean_and_extent(x, n, &y->want[row], &max_abs);
-    double u = ROUNDOFF * max_abs, all = (double)n;
-    y->likely[row] = (1.5 * roundings(all) + 4) * u + FLUSH;
+    y->likely[row] = (1.5 * roundings_like(x, n) + 4) * ROUNDOFF * max_abs + FLUSH;
 }
 
 /* lse and sum p w: as in reference_attention.c with exact scores; sum (x - lse) w: the sums of x w
@@ -167,17 +177,6 @@ static void fused_softmax(const float *x, const float *w, size_t n, double *want
                                    lse_error * w_abs + FLUSH * (w_abs + (double)n);
     free(log_terms);
     free(s.p);
-}
-
-/* roundings(n), and in full those of steps at which x goes on along a line, closer than a sixteenth of
- * the spacing of floats near the total. */
-static double roundings_like(const float *x, size_t n)
-{
-    double mass = 0, alike = 0;
-    for (size_t j = 0; j < n; j++) mass += fabs((double)x[j]);
-    for (size_t j = 2; j < n; j++)
-        alike += fabs((double)x[j] - 2.0 * x[j - 1] + x[j - 2]) <= ROUNDOFF / 16 * mass;
-    return fmin((double)n, roundings((double)n) + alike);
 }
 
 /* Variance and covariance in one pass (Welford, or Chan's merge).  A running mean errs by

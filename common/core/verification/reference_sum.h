@@ -88,17 +88,6 @@ static inline double exp_sum_error(double d_mean, const double *p, const double 
     return ROUNDOFF * (ARGUMENT * d_mean + KAPPA + sum_roundings(p, s, n, 1));
 }
 
-/* What rounding x to the type costs, in shares of x: at most its roundoff; but an x that errs by less than
- * `error` of itself, and is so near a number of the type that no other can be the nearest, costs no
- * more than its distance. */
-static inline double rounding_of(enum dtype dtype, double x, double error)
-{
-    double h = dtypes[dtype].roundoff;
-    if (h == 0 || x == 0) return 0;
-    double away = fabs((double)dtype_round(dtype, (float)x) / x - 1);
-    return away + error + ROUNDOFF < h / 2 ? away : h;
-}
-
 /* 4 sqrt(n), where that is less than n. */
 static inline double roundings(double n) { return LAMBDA * sqrt(n) < n ? LAMBDA * sqrt(n) : n; }
 

@@ -27,7 +27,7 @@ struct standard *standard_room(const struct problem *p)
         struct answer *of = &s->answer[i];
         if (array_role(p, i) != OUTPUT) continue;
         of->n = array_dense_count(p, i);
-        double **const parts[] = {&of->want, &of->likely, &of->own, &of->allowed};
+        double **const parts[] = {&of->want, &of->likely, &of->squares, &of->allowed};
         for (int k = 0; k < 4; k++) *parts[k] = xcalloc(of->n, sizeof(double));
     }
     return s;
@@ -38,9 +38,8 @@ void standard_free(struct standard *s)
     if (!s) return;
     for (int i = 0; i < N_ARRAYS; i++) {
         struct answer *of = &s->answer[i];
-        free(of->want), free(of->likely), free(of->own), free(of->allowed);
+        free(of->want), free(of->likely), free(of->squares), free(of->allowed);
     }
-    free(s->broken);
     free(s);
 }
 
@@ -128,12 +127,12 @@ static struct standard *standard_of_plain(const struct problem *p, const struct 
 {
     struct standard *s = standard_room(p);
     references[p->op](s, p, a);
-    allow(s, a);
+    allow(s);
     return s;
 }
 
 /* Copies the answers of a part to their rows. */
-static void take_part(struct standard *s, struct standard *part, const struct part *from)
+static void take_part(struct standard *s, const struct standard *part, const struct part *from)
 {
     struct problem dense = s->problem;
     dense.q_strides = dense.k_strides = dense.v_strides = dense.o_strides =
@@ -151,7 +150,6 @@ static void take_part(struct standard *s, struct standard *part, const struct pa
     if (part->max_score > s->max_score) s->max_score = part->max_score;
     s->empty_rows += part->empty_rows;
     s->v_is_finite &= part->v_is_finite;
-    if (part->broken && !s->broken) s->broken = part->broken, part->broken = NULL;
 }
 
 /* Packed sequences, pages and strides: each sequence is gathered and judged as a plain
