@@ -153,23 +153,6 @@ static int bench_variant(const struct stage *stage, const struct variant *v,
     return failed;
 }
 
-/* The variants that cannot run here, and why: a line for all that have the same reason. */
-struct skipped { char names[1024], why[300]; };
-
-static void say_skipped(struct skipped *s)
-{
-    if (*s->names) printf("%-18s skipped: %s\n", s->names, s->why);
-    *s = (struct skipped){"", ""};
-}
-
-static void skip(struct skipped *s, const char *name, const char *why)
-{
-    if (strcmp(why, s->why)) say_skipped(s);
-    size_t n = strlen(s->names);
-    snprintf(s->names + n, sizeof s->names - n, "%s%s", n ? ", " : "", name);
-    snprintf(s->why, sizeof s->why, "%s", why);
-}
-
 /* Without a GPU a stage's kernels are slower than the C code of the stage before: why? */
 static void say_executed(const struct variant *v, int *said)
 {
@@ -184,7 +167,6 @@ static int bench_variants(const struct stage *stage, const struct options *opt,
 {
     int failed = 0, ran = 0, said = 0;
     size_t n_measured = 0;
-    struct skipped skipped = {"", ""};
     printf("%s on %s%s%s\n", stage->name, machine_name(), gpu_arch() ? " and " : "",
            gpu_arch() ? gpu_name() : "");
     for (size_t i = 0; stage->variants[i] && !failed; i++) {
@@ -192,15 +174,13 @@ static int bench_variants(const struct stage *stage, const struct options *opt,
         if (opt->variant && strcmp(v->name, opt->variant)) continue;
         const char *why = opt->variant ? variant_unavailable(v) : variant_not_by_default(v);
         if (why) {
-            skip(&skipped, v->name, why);
+            printf("%-18s skipped: %s\n", v->name, why);
             continue;
         }
-        say_skipped(&skipped);
         say_executed(v, &said);
         ran++;
         failed = bench_variant(stage, v, opt, list, n, csv, &n_measured);
     }
-    say_skipped(&skipped);
     if (failed) return 1;
     if (ran && !n_measured)
         return complain(stage, "bench: nothing was measured: memory is short, or it would "

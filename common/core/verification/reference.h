@@ -14,12 +14,12 @@
 #define WORTH_THREADS 3e7
 
 /* Each fills in the answers of r and what else it tells, for one kind of operation
- * (standard.c says which). */
+ * (reference.c says which). */
 typedef void reference_function(struct standard *r, const struct problem *p,
                                 const struct arrays *a);
 reference_function reference_rows, reference_attention, reference_backward;
 
-/* The rule of acceptance: `likely` becomes `allowed` (allowed.c). */
+/* The rule of acceptance: `likely` becomes `allowed` (standard.c). */
 void allow(struct standard *s);
 
 /* The inputs of a plain problem as floats: widened.c. */
