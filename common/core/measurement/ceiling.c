@@ -1,14 +1,15 @@
 /* ceiling.c: the loops that show what the machine can do. */
+#include <math.h>
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "measurement/ceiling.h"
-#include "measurement/timing.h"
+#include "problem/host_memory.h"
 #include "vector/vexp.h"
 
 #define MAX_THREADS 1024                         /* results kept for thread counts below */
 #define EXP_FLOATS 4096                          /* x and y together 32 KiB: L1 */
+#define MEMORY_FLOATS ((size_t)1 << 26)          /* 256 MiB each, beyond every cache */
 #define SECONDS 0.25
 
 /* What the loops work on. */
@@ -16,8 +17,7 @@ struct scene {
     int threads;
     const float *x;     /* EXP_FLOATS each thread; NULL for fma */
     float *y;
-    const float *more;  /* read after x */
-    size_t n, n_more;   /* floats in x and more over all threads */
+    size_t n;           /* floats in each over all threads */
     double (*products)(void); /* of a matrix unit */
 };
 
@@ -65,11 +65,10 @@ static vfloat sum_of(const float *x, size_t n)
 
 static double read_sum(const struct scene *s, int t)
 {
-    size_t begin, end, from, to;
+    size_t begin, end;
     share(s->n, t, s->threads, &begin, &end);
-    share(s->n_more, t, s->threads, &from, &to);
-    sink = vsum(sum_of(s->x + begin, end - begin) + sum_of(s->more + from, to - from));
-    return 4.0 * (double)(end - begin + to - from);
+    sink = vsum(sum_of(s->x + begin, end - begin));
+    return 4.0 * (double)(end - begin);
 }
 
 /* Independent chains of multiply-adds, one instruction each: as many as fit the registers.
@@ -151,24 +150,6 @@ static int thread_count(int threads)
     return threads < MAX_THREADS ? threads : MAX_THREADS - 1;
 }
 
-void ceiling_memory_look(void *memory)
-{
-    struct ceiling_memory *m = memory;
-    struct scene s = {.threads = thread_count(m->threads), .x = m->x, .y = m->y, .n = m->n,
-                      .more = m->more, .n_more = m->n_more};
-    if (m->n_looks == CEILING_LOOKS) return;
-    m->plain[m->n_looks] = rate_once(m->more ? read_sum : copy_plain, &s);
-    m->streaming[m->n_looks] = m->more ? 0 : rate_once(copy_streaming, &s);
-    m->n_looks++;
-}
-
-double ceiling_memory_gbps(struct ceiling_memory *m)
-{
-    if (m->n_looks == 0) return 0;
-    return fmax(timing_of(m->plain, m->n_looks).median_s,
-                timing_of(m->streaming, m->n_looks).median_s);
-}
-
 /* The best rate, measured once for each number of threads: `known` keeps it. */
 static double known_rate(double known[MAX_THREADS], kernel_function *kernel, const struct scene *s)
 {
@@ -198,21 +179,39 @@ const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, doubl
     return "above its ceiling: an error until explained; measure again";
 }
 
-/* 0 when memory is short. */
-double ceiling_exp_gexps(int threads)
+/* The same of a kernel that works on x and y, n floats each; 0 when memory is short. */
+static double rate_on_arrays(double known[MAX_THREADS], kernel_function *kernel, int threads, size_t n)
 {
-    static double known[MAX_THREADS];
-    struct scene s = {.threads = thread_count(threads)};
-    s.n = EXP_FLOATS * (size_t)s.threads;
-    float *x = aligned_alloc(4096, s.n * sizeof *x), *y = aligned_alloc(4096, s.n * sizeof *y);
-    for (size_t j = 0; x && y && j < s.n; j++) {
+    struct scene s = {.threads = thread_count(threads), .n = n};
+    if (known[s.threads]) return known[s.threads];
+    float *x = memory_new(n * sizeof *x), *y = memory_new(n * sizeof *y);
+    for (size_t j = 0; x && y && j < n; j++) {
         x[j] = -(float)(j % 64);
         y[j] = 0;
     }
     s.x = x;
     s.y = y;
-    double rate = x && y ? known_rate(known, exp_loop, &s) : 0;
-    free(x);
-    free(y);
+    double rate = x && y ? known_rate(known, kernel, &s) : 0;
+    memory_free(x);
+    memory_free(y);
     return rate;
+}
+
+double ceiling_exp_gexps(int threads)
+{
+    static double known[MAX_THREADS];
+    return rate_on_arrays(known, exp_loop, threads, EXP_FLOATS * (size_t)thread_count(threads));
+}
+
+double ceiling_copy_gbps(int threads)
+{
+    static double plain[MAX_THREADS], streaming[MAX_THREADS];
+    return fmax(rate_on_arrays(plain, copy_plain, threads, MEMORY_FLOATS),
+                rate_on_arrays(streaming, copy_streaming, threads, MEMORY_FLOATS));
+}
+
+double ceiling_read_gbps(int threads)
+{
+    static double known[MAX_THREADS];
+    return rate_on_arrays(known, read_sum, threads, MEMORY_FLOATS);
 }

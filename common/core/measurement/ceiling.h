@@ -5,34 +5,19 @@
 #ifndef CEILING_H
 #define CEILING_H
 
-#include <stddef.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Main memory, measured on the arrays of what is compared with it, so that sizes and pages
- * are the same, and between its repeats: a shared machine's memory is not equally fast at all
- * times, so the median of the one is set beside the median of the other.
- * Without `more`: x is copied to y.  A plain store to a line that is not in a cache first
- * reads that line (read for ownership), so a plain copy moves 3 floats per element; a
- * non-temporal store does not, so a streaming copy moves 2.  Both are counted as moved.
- * With `more`: x and `more` are read, 4 bytes per element. */
-#define CEILING_LOOKS 64
-struct ceiling_memory {
-    const float *x, *more; /* (n), (n_more) or NULL */
-    float *y;              /* (n), overwritten; on a VECTOR_BYTES boundary */
-    size_t n, n_more;
-    int threads;
-    int n_looks;           /* so far; the next two are what they saw */
-    double plain[CEILING_LOOKS], streaming[CEILING_LOOKS];
-};
+/* Each is the best of many short repeats, kept for the rest of the run; 0 when memory is short.
+ *
+ * Main memory.  A plain store to a line that is not in a cache first reads that line (read for
+ * ownership), so a plain copy moves 3 floats per element; a non-temporal store does not, so a
+ * streaming copy moves 2.  The faster of the two counts. */
+double ceiling_copy_gbps(int threads);
+double ceiling_read_gbps(int threads);
 
-void ceiling_memory_look(void *memory);                   /* one more look at it */
-double ceiling_memory_gbps(struct ceiling_memory *memory); /* of the faster copy; 0: no look */
-
-/* Arithmetic, nothing but registers and the first-level cache: the best of many short
- * repeats, kept for the rest of the run. */
+/* Arithmetic, nothing but registers and the first-level cache. */
 double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
 double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements/s */
 /* What a matrix unit can do; products() does some and returns their flops. */

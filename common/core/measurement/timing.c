@@ -37,8 +37,7 @@ struct timing timing_of(double *t, int n)
                            .spread = (t[n - 1 - n / 10] - t[n / 10]) / median};
 }
 
-struct timing time_execution(struct execution *e, int on_gpu, double seconds,
-                             void (*between)(void *), void *what)
+struct timing time_execution(struct execution *e, int on_gpu, double seconds)
 {
     double t[MOST], begin = seconds_now();
     int n = 0;
@@ -49,9 +48,6 @@ struct timing time_execution(struct execution *e, int on_gpu, double seconds,
         /* Twenty are enough, unless they took less than a twentieth of the time. */
         double limit = n < ENOUGH ? seconds : seconds / 20;
         if (n >= LEAST && seconds_now() - begin + first > limit) break;
-        double pause = seconds_now();
-        if (between) between(what);
-        begin += seconds_now() - pause;
         t[n++] = one_call(e, on_gpu);
     }
     return timing_of(t, n);

@@ -11,9 +11,7 @@ struct timing timing_of(double *seconds, int n); /* of n calls; sorts them */
 double seconds_now(void); /* a monotonic clock */
 
 /* Warms up with one call, then repeats it: at least 20 times or for `seconds`, never fewer
- * than 3.  On a GPU by events, with the L2 cache flushed before each call.
- *   between  NULL, or called with `what` before each call that is timed */
-struct timing time_execution(struct execution *e, int on_gpu, double seconds,
-                             void (*between)(void *), void *what);
+ * than 3.  On a GPU by events, with the L2 cache flushed before each call. */
+struct timing time_execution(struct execution *e, int on_gpu, double seconds);
 
 #endif

@@ -162,25 +162,12 @@ static const char *ceiling_kind(const struct variant *v, const struct problem *p
     return gpu ? "gemm" : "fma";
 }
 
-/* The arrays that a measurement against memory on the CPU moves. */
-static struct ceiling_memory memory_of(const char *kind, const struct problem *p,
-                                       const struct arrays *a, int threads)
-{
-    size_t of_y = array_bytes(p, ARRAY_Y) / sizeof(float);
-    size_t of_k = array_bytes(p, ARRAY_K) / sizeof(float);
-    size_t of_v = array_bytes(p, ARRAY_V) / sizeof(float);
-    if (strcmp(kind, "read"))
-        return (struct ceiling_memory){.x = a->x, .y = a->y, .n = of_y, .threads = threads};
-    return (struct ceiling_memory){.x = a->k, .n = of_k, .more = a->v, .n_more = of_v,
-                                   .threads = threads};
-}
-
 static double ceiling_of(const char *kind, const struct variant *v, const struct problem *p,
-                         int threads, struct ceiling_memory *memory)
+                         int threads)
 {
     int gpu = v->device == ON_GPU;
-    if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_memory_gbps(memory);
-    if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_memory_gbps(memory);
+    if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_read_gbps(threads);
+    if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_copy_gbps(threads);
     if (!strcmp(kind, "exp")) return ceiling_exp_gexps(threads);
     if (!strcmp(kind, "fma")) return ceiling_fma_gflops(threads);
     return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_matrix_gflops(v->matrix_flops, threads);
@@ -281,10 +268,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     int threads = gpu ? 0
                   : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1;
     const char *kind = ceiling_kind(v, &p, threads, cost.bytes);
-    struct ceiling_memory memory = memory_of(kind, &p, &d.a, threads);
-    int of_memory = !gpu && (!strcmp(kind, "read") || !strcmp(kind, "copy"));
-    struct timing t = time_execution(e, gpu, seconds, of_memory ? ceiling_memory_look : NULL,
-                                     &memory);
+    struct timing t = time_execution(e, gpu, seconds);
     double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
     double err, allowed;
     execution_fetch(e);
@@ -294,7 +278,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     struct measurement m = {
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
         .threads = threads, .ceiling_kind = kind,
-        .ceiling = ceiling_of(kind, v, &p, threads, &memory),
+        .ceiling = ceiling_of(kind, v, &p, threads),
         .bytes_predicted = cost.bytes, .bytes_measured = NAN, .peak_bytes = peak,
         .max_err = err, .allowed_err = allowed,
     };
