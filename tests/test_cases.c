@@ -60,26 +60,3 @@ Test(cases, promises_decide_what_is_skipped)
     cr_expect(why && !strncmp(why, "scores up to ", 13));
     cr_expect(!promise(row, limited), "a masked score has no size");
 }
-
-/* The sums have a closed form; here they are added up. */
-Test(cases, keys_of_tiles_are_the_sum_over_the_tiles)
-{
-    struct random r = {7};
-    for (int i = 0; i < 2000; i++) {
-        struct problem p = {.op = OP_ATTENTION, .seqlen_q = 1 + random_below(&r, 40),
-                            .seqlen_k = 1 + random_below(&r, 40), .causal = random_below(&r, 2),
-                            .has_window = random_below(&r, 2)};
-        p.window_left = (ptrdiff_t)random_below(&r, 30) - 1;
-        p.window_right = (ptrdiff_t)random_below(&r, 30) - 1;
-        size_t br = 1 + random_below(&r, 9);
-        double pairs, keys = keys_of_tiles(&p, br, &pairs);
-        for (size_t t = 0; t < p.seqlen_q; t += br) {
-            size_t end = t + br < p.seqlen_q ? t + br : p.seqlen_q;
-            struct key_range seen = some_row_sees(problem_mask(&p), t, end);
-            keys -= (double)(seen.end - seen.first);
-            pairs -= (double)(seen.end - seen.first) * (double)(end - t);
-        }
-        cr_assert(keys == 0 && pairs == 0, "problem %d: %g keys and %g pairs too many", i, keys,
-                  pairs);
-    }
-}

@@ -67,27 +67,18 @@ unsigned files_needed(enum op op)
     return operations[op].outputs & HAS(ARRAY_LSE) ? needed & ~HAS(ARRAY_LSE) : needed;
 }
 
-/* The sum over t = 0 .. terms - 1 of step t + c, each at least 0 and at most n. */
-static double clamped_sum(double step, double c, double terms, double n)
-{
-    double zeros = fmin(fmax(ceil(-c / step), 0), terms);          /* before them: at most 0 */
-    double whole = fmin(fmax(ceil((n - c) / step), zeros), terms); /* from here on: n */
-    double between = whole - zeros;
-    return between * c + step * between * (zeros + whole - 1) / 2 + (terms - whole) * n;
-}
-
 double keys_of_tiles(const struct problem *p, size_t br, double *pairs)
 {
-    *pairs = 0;
-    if (p->seqlen_q == 0 || p->seqlen_k == 0) return 0;
     struct mask m = problem_mask(p);
-    size_t full = (p->seqlen_q - 1) / br, i = full * br; /* the last tile may be a part */
-    struct key_range seen = some_row_sees(m, i, p->seqlen_q);
-    double n = (double)p->seqlen_k, last = (double)(seen.end - seen.first);
-    double keys = clamped_sum((double)br, (double)br + (double)m.last, (double)full, n) -
-                  clamped_sum((double)br, (double)m.first, (double)full, n);
-    *pairs = (double)br * keys + (double)(p->seqlen_q - i) * last;
-    return keys + last;
+    double keys = 0;
+    *pairs = 0;
+    for (size_t i = 0, end; i < p->seqlen_q; i = end) {
+        end = p->seqlen_q - i < br ? p->seqlen_q : i + br;
+        struct key_range seen = some_row_sees(m, i, end);
+        keys += (double)(seen.end - seen.first);
+        *pairs += (double)(seen.end - seen.first) * (double)(end - i);
+    }
+    return keys;
 }
 
 double problem_pairs(const struct problem *p)
