@@ -1,4 +1,4 @@
-/* reference.h: the right answer of every operation, in double with compensated sums, and
+/* reference.h: the right answer of every operation, in double, and
  * for each of its elements the likely error of a float computation. */
 #ifndef REFERENCE_H
 #define REFERENCE_H

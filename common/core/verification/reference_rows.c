@@ -38,15 +38,13 @@ static struct row row_of(const float *x, size_t n)
     struct row r = range_of(x, n);
     r.p = xcalloc(2 * n, sizeof *r.p), r.s = r.p + n;
     if (r.max_abs == INFINITY || r.n_seen == 0) return r;
-    struct sum l = {0, 0}, d = {0, 0};
     for (size_t j = 0; j < n; j++) {
         r.p[j] = exp(x[j] - r.m), r.s[j] = x[j];
-        sum_add(&l, r.p[j]);
-        if (r.p[j] > 0) sum_add(&d, r.p[j] * (r.m - x[j]));
+        r.l += r.p[j];
+        if (r.p[j] > 0) r.d_mean += r.p[j] * (r.m - x[j]);
     }
-    r.l = sum_value(&l);
     for (size_t j = 0; j < n; j++) r.p[j] /= r.l;
-    r.d_mean = sum_value(&d) / r.l;
+    r.d_mean /= r.l;
     return r;
 }
 
@@ -109,15 +107,11 @@ static void logsoftmax_row(struct answer *y, const float *x, const float *w, siz
 
 static void mean_and_extent(const float *x, size_t n, double *mean, double *max_abs)
 {
-    struct sum s = {0, 0};
-    *max_abs = 0;
+    double total = *max_abs = 0;
     for (size_t j = 0; j < n; j++) {
-        sum_add(&s, x[j]);
+        total += x[j];
         *max_abs = fabs(x[j]) > *max_abs ? fabs(x[j]) : *max_abs;
     }
-    double total = sum_value(&s);
-    if (isnan(total)) /* an infinity also looks like this: tell them apart */
-        for (size_t j = total = 0; j < n; j++) total += x[j];
     *mean = total / (double)n;
 }
 
@@ -152,12 +146,11 @@ static void fused_softmax(const float *x, const float *w, size_t n, double *want
 {
     struct row s = row_of(x, n);
     double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.p, s.s, n);
-    struct sum dot = {0, 0}, log_dot = {0, 0};
-    double own = 0, mass = 0, size = 0, w_abs = 0, *log_terms = xcalloc(n, sizeof *log_terms);
+    double dot = 0, log_dot = 0, own = 0, mass = 0, size = 0, w_abs = 0, *log_terms = xcalloc(n, sizeof *log_terms);
     for (size_t j = 0; j < n; j++) {
         double term = s.p[j] * w[j];
-        sum_add(&dot, term);
-        sum_add(&log_dot, (x[j] - lse) * w[j]);
+        dot += term;
+        log_dot += (x[j] - lse) * w[j];
         own += fabs(term) * (KAPPA + 4 + ARGUMENT * (s.m - x[j]));
         mass += fabs(term);
         size += (fabs(x[j]) + fabs(lse) + fabs(s.m)) * fabs(w[j]);
@@ -169,10 +162,10 @@ static void fused_softmax(const float *x, const float *w, size_t n, double *want
                        2 * ROUNDOFF * (fabs(lse) + fabs(s.m));
     want[FUSED_LSE] = lse;
     likely[FUSED_LSE] = lse_error;
-    want[FUSED_SOFTMAX_DOT] = sum_value(&dot);
+    want[FUSED_SOFTMAX_DOT] = dot;
     likely[FUSED_SOFTMAX_DOT] = ROUNDOFF * (own + sum_roundings(s.p, s.s, n, 4)) + mass * rel +
                                 FLUSH * (w_abs + (double)n);
-    want[FUSED_LOGSOFTMAX_DOT] = sum_value(&log_dot);
+    want[FUSED_LOGSOFTMAX_DOT] = log_dot;
     likely[FUSED_LOGSOFTMAX_DOT] = ROUNDOFF * (8 * size + 6 * sum_roundings(log_terms, NULL, n, 1)) +
                                    lse_error * w_abs + FLUSH * (w_abs + (double)n);
     free(log_terms);
@@ -189,19 +182,19 @@ static void fused_moments(const float *x, const float *w, size_t n, double *want
 {
     double mean_x, mean_w, max_x, max_w;
     double u_n = (fmax(roundings_like(x, n), roundings_like(w, n)) + 8) * ROUNDOFF;
-    struct sum xx = {0, 0}, ww = {0, 0}, xw = {0, 0};
+    double xx = 0, ww = 0, xw = 0;
     mean_and_extent(x, n, &mean_x, &max_x);
     mean_and_extent(w, n, &mean_w, &max_w);
     for (size_t j = 0; j < n; j++) {
-        sum_add(&xx, (x[j] - mean_x) * (x[j] - mean_x));
-        sum_add(&ww, (w[j] - mean_w) * (w[j] - mean_w));
-        sum_add(&xw, (x[j] - mean_x) * (w[j] - mean_w));
+        xx += (x[j] - mean_x) * (x[j] - mean_x);
+        ww += (w[j] - mean_w) * (w[j] - mean_w);
+        xw += (x[j] - mean_x) * (w[j] - mean_w);
     }
-    double var = sum_value(&xx) / (double)n, sd_x = sqrt(var);
-    double sd_w = sqrt(sum_value(&ww) / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
+    double var = xx / (double)n, sd_x = sqrt(var);
+    double sd_w = sqrt(ww / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
     want[FUSED_VARIANCE] = var;
     likely[FUSED_VARIANCE] = 2 * u_n * var + 8 * e_x * sd_x + e_x * e_x + FLUSH;
-    want[FUSED_COVARIANCE] = sum_value(&xw) / (double)n;
+    want[FUSED_COVARIANCE] = xw / (double)n;
     likely[FUSED_COVARIANCE] =
         2 * u_n * sd_x * sd_w + 4 * (e_x * sd_w + e_w * sd_x) + e_x * e_w + FLUSH;
 }

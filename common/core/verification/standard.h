@@ -6,7 +6,7 @@
 #include "problem/layout.h"
 
 /* One output, element by element, without the gaps that strides leave.
- *   want        the right answer, in double with compensated sums
+ *   want        the right answer, in double
  *   likely      what a float algorithm of these stages errs by, if roundings do not conspire:
  *               those that may all point one way in full, those that are independent as
  *               LAMBDA sqrt(sum of squares)
