@@ -3,11 +3,11 @@
  *     "\x93NUMPY" major minor length header data
  *
  * length is the number of bytes of header: 2 bytes in version 1, 4 in versions 2 and 3,
- * little endian.  The header is a Python dictionary with exactly the keys 'descr' (the type: '<f4'),
+ * little endian.  The header is a Python dictionary with the keys 'descr' (the type: '<f4'),
  * 'fortran_order' (True, False) and 'shape' (a tuple).  NumPy enhancement proposal 1 describes the
  * format. */
-#include <ctype.h>
 #include <errno.h>
+#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,60 +31,17 @@ const char *npy_error(const char *format, ...)
     return text;
 }
 
-struct cursor { const char *at, *end; };
-
-/* Skips space; if the next character is wanted, consumes it and returns 1. */
-static int take(struct cursor *c, char wanted)
+/* What follows a key of the header, the bracketed part of the pattern, into text. */
+static int find(const char *header, const char *pattern, char *text, size_t size)
 {
-    while (c->at < c->end && memchr(" \t\n\r", *c->at, 4)) c->at++;
-    if (c->at == c->end || *c->at != wanted) return 0;
-    c->at++;
-    return 1;
-}
-
-/* A string in single or double quotes, without escapes. */
-static int take_string(struct cursor *c, char *text, size_t size)
-{
-    char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
-    size_t n = 0;
-    while (c->at < c->end && *c->at != quote && *c->at != '\\' && *c->at != '\n' && n + 1 < size)
-        text[n++] = *c->at++;
-    text[n] = 0;
-    return quote && c->at < c->end && *c->at++ == quote;
-}
-
-/* 0, 1, 2, ... that is no larger than memory. */
-static int take_number(struct cursor *c, size_t *x)
-{
-    take(c, ' ');
-    const char *start = c->at;
-    for (*x = 0; c->at < c->end && isdigit((unsigned char)*c->at); c->at++) {
-        size_t digit = (size_t)(*c->at - '0');
-        if (*x > (PTRDIFF_MAX - digit) / 10) return 0;
-        *x = 10 * *x + digit;
-    }
-    return c->at > start && (*start != '0' || c->at == start + 1);
-}
-
-/* A tuple of numbers: () or (5,) or (2, 3) or (2, 3,). */
-static int take_shape(struct cursor *c, struct npy *out)
-{
-    int comma = 1;
-    if (!take(c, '(')) return 0;
-    for (out->ndim = 0; !take(c, ')'); comma = take(c, ','))
-        if (!comma || out->ndim == NPY_MAX_DIMS || !take_number(c, &out->shape[out->ndim++]))
-            return 0;
-    return out->ndim != 1 || comma;
-}
-
-static int take_order(struct cursor *c, struct npy *out)
-{
-    take(c, ' ');
-    size_t left = (size_t)(c->end - c->at);
-    out->was_fortran = left >= 4 && !memcmp(c->at, "True", 4);
-    int is_c = left >= 5 && !memcmp(c->at, "False", 5);
-    c->at += out->was_fortran ? 4 : is_c ? 5 : 0;
-    return out->was_fortran || is_c;
+    regex_t compiled;
+    regmatch_t found[2];
+    if (regcomp(&compiled, pattern, REG_EXTENDED)) return 0;
+    int is_there = !regexec(&compiled, header, 2, found, 0);
+    regfree(&compiled);
+    if (is_there)
+        snprintf(text, size, "%.*s", (int)(found[1].rm_eo - found[1].rm_so), header + found[1].rm_so);
+    return is_there;
 }
 
 /* '<f2', '>f4', '=f8': byte order, kind, bytes. */
@@ -101,33 +58,25 @@ static const char *read_descr(const char *name, const char *d, int integers, str
     return NULL;
 }
 
-/* The header of the file of that name, text (n), into shape, itemsize, was_big_endian and was_fortran. */
-static const char *read_header(const char *name, const char *text, size_t n, int integers,
-                               struct npy *out)
+/* The header of the file of that name into shape, itemsize, was_big_endian and was_fortran. */
+#define KEY(name) "['\"]" name "['\"][ \t\n]*:[ \t\n]*"
+static const char *read_header(const char *name, const char *text, int integers, struct npy *out)
 {
-    struct cursor c = {text, text + n};
-    const char *start = text; /* of what is wrong */
-    char descr[32] = "";
-    int seen = 0, bit, ok = take(&c, '{');
-    for (int comma = 1; ok && !take(&c, '}'); comma = take(&c, ',')) {
-        char key[32];
-        start = c.at;
-        ok = comma && take_string(&c, key, sizeof key) && take(&c, ':');
-        bit = !ok ? 0 : !strcmp(key, "descr") ? 1 : !strcmp(key, "shape") ? 2
-              : !strcmp(key, "fortran_order") ? 4 : 0;
-        if (bit && !(seen & bit)) start = c.at;
-        ok = bit && !(seen & bit) &&
-             (bit == 1 ? take_string(&c, descr, sizeof descr)
-              : bit == 2 ? take_shape(&c, out) : take_order(&c, out));
-        seen |= bit;
+    char descr[32], order[8], shape[1024];
+    int ok = find(text, KEY("descr") "['\"]([^'\"]*)['\"]", descr, sizeof descr) &&
+             find(text, KEY("fortran_order") "(True|False)[^a-z]", order, sizeof order) &&
+             find(text, KEY("shape") "[(]( *([0-9]+( *, *[0-9]+)* *,?)?) *[)]", shape, sizeof shape);
+    errno = 0;
+    for (char *at = shape, *end; ok && (at += strspn(at, " ,"), *at); at = end) {
+        unsigned long long n = strtoull(at, &end, 10);
+        ok = !errno && out->ndim < NPY_MAX_DIMS;
+        if (ok) out->shape[out->ndim++] = n;
     }
-    take(&c, ' ');
-    if (ok && c.at == c.end && seen == 7) return read_descr(name, descr, integers, out);
-    if (ok) start = c.at;
-    return npy_error("%s: header is wrong at '%.*s'; numpy.save writes {'descr': '<f4', "
-                     "'fortran_order': False, 'shape': (2, 3), }, of at most %d dimensions",
-                     name, (int)(text + n - start < 24 ? text + n - start : 24), start,
-                     NPY_MAX_DIMS);
+    if (!ok)
+        return npy_error("%s: header is wrong; numpy.save writes {'descr': '<f4', 'fortran_order': "
+                         "False, 'shape': (2, 3), }, of at most %d dimensions", name, NPY_MAX_DIMS);
+    out->was_fortran = *order == 'T';
+    return read_descr(name, descr, integers, out);
 }
 
 /* --- The file. --- */
@@ -262,7 +211,7 @@ static const char *read_source(struct source *s, struct npy *a)
     if (n < length)
         error = npy_error("%s: ends inside its header (%zu of %zu bytes; cut off?)", s->name, n,
                           length);
-    else error = read_header(s->name, text, length, s->integers, a);
+    else text[length] = 0, error = read_header(s->name, text, s->integers, a);
     free(text);
     if (!error) error = count_elements(s, a);
     if (!error) error = get_all(s, a);

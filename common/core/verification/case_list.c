@@ -51,7 +51,7 @@ struct draft {
     struct test_case c;
     int in, scaled;
     enum rows_lie lie;
-    enum bias_form bias_of;
+    enum bias_form bias;
 };
 
 /* What a word of the table sets. */
@@ -77,7 +77,7 @@ static const struct field {
     {"lengths", FLAG, P(has_lengths), 0},
     {"in", WORD, OF(in), "full quick executed both gpu "},
     {"lie", WORD, OF(lie), "contiguous blhd qkv "},
-    {"bias_of", WORD, OF(bias_of), "all batch head both toeplitz "},
+    {"bias_of", WORD, OF(bias), "all batch head both toeplitz "},
 };
 
 static void set_field(struct draft *d, const struct field *f, const char *value)
@@ -140,13 +140,13 @@ static void add_heads(struct draft *d)
     if (!p->head_dim) p->head_dim = 64;
     if (!p->head_dim_v) p->head_dim_v = p->head_dim;
     if (!d->scaled) p->scale = 1 / sqrtf((float)p->head_dim);
-    give_bias(p, d->bias_of);
+    give_bias(p, d->bias);
     lay_out(p, d->lie);
     name_add(c, "-%zux%zu-d%zu", p->seqlen_q, p->seqlen_k, p->head_dim);
     if (p->head_dim_v != p->head_dim) name_add(c, "v%zu", p->head_dim_v);
     if (p->batch * p->heads_q > 1)
         name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
-    add_features(c, d->lie, d->bias_of);
+    add_features(c, d->lie, d->bias);
     if (d->scaled) name_add(c, "-scale%g", p->scale);
     if (p->n_updates) name_add(c, "-u%zu", p->n_updates);
 }
@@ -218,7 +218,7 @@ static void draw_features(struct random *r, struct draft *d)
     else if (p->op == OP_ATTENTION) p->has_lengths = random_below(r, 3) == 0;
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     d->lie = (enum rows_lie)random_below(r, 3);
-    if (p->has_bias) d->bias_of = (enum bias_form)random_below(r, 5);
+    if (p->has_bias) d->bias = (enum bias_form)random_below(r, 5);
 }
 
 /* Problems drawn at random: combinations that nobody thought of.  The first 60 are shapes and masks. */
