@@ -20,6 +20,15 @@ extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 
 #define BLOCK_MOST (40 << 10) /* bytes of a row: several blocks on a multiprocessor */
 
+/* Where the CPU executes kernels, those for a GPU alone are no choice. */
+static bool takes(const struct variant *v, const struct problem *p)
+{
+#ifndef __CUDACC__
+    if (variant_only_on_gpu(v, p->op)) return false;
+#endif
+    return !v->refuses(p);
+}
+
 /* The first that takes the row, in the order of preference. */
 static const struct variant *choose(const struct problem *p)
 {
@@ -27,8 +36,7 @@ static const struct variant *choose(const struct problem *p)
         &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
         &HERE(gpu_cluster), &HERE(gpu_shared)};
     for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 2; i < 4; i++)
-        if (!variant_only_on_gpu(preferred[i], p->op) && !preferred[i]->refuses(p))
-            return preferred[i];
+        if (takes(preferred[i], p)) return preferred[i];
     return &HERE(gpu_two_pass);
 }
 
