@@ -22,7 +22,9 @@ static inline struct five_steps_strides strides_as(struct strides s)
 
 static inline int type_as(enum dtype type)
 {
-    return type == F32 ? FIVE_STEPS_F32 : type == F16 ? FIVE_STEPS_F16 : FIVE_STEPS_BF16;
+    static const int types[N_DTYPES] = {[F32] = FIVE_STEPS_F32, [F16] = FIVE_STEPS_F16, [BF16] = FIVE_STEPS_BF16,
+                                        [E4M3] = FIVE_STEPS_E4M3, [INT8] = FIVE_STEPS_INT8};
+    return types[type];
 }
 
 static inline struct five_steps_attention_problem
@@ -43,7 +45,8 @@ attention_as(const struct problem *p, const struct arrays *a, int device)
         .v_strides = strides_as(p->v_strides), .o_strides = strides_as(p->o_strides),
         .bias_is_strided = p->has_bias_strides, .bias_strides = strides_as(p->bias_strides),
         .d_o = a->d_o, .dq = a->dq, .dk = a->dk, .dv = a->dv, .dsinks = a->dsinks,
-        .seqlens_k = a->seqlens_k};
+        .seqlens_k = a->seqlens_k, .kv_type = p->cache ? type_as(p->cache) : 0,
+        .k_scale = a->k_scale, .v_scale = a->v_scale, .q_scale = a->q_scale};
 }
 
 /* Memory that begins at an odd address and is framed by what must stay. */

@@ -14,6 +14,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/random.h"
+#include "vector/eight_bits.h"
 
 /* ---- The ways. ---- */
 
@@ -185,7 +186,8 @@ static float *computed(const struct head *h, int w)
     float *q = copy_of(h->q, of_q), *k = copy_of(h->k, of_k), *v = copy_of(h->v, of_k);
     float *o = xcalloc(of_q, sizeof *o), *lse = xcalloc(h->seqlen_q, sizeof *lse);
     if (ways[w].before & SMOOTH) smooth_keys(k, h->seqlen_k, d);
-    if (ways[w].before & ROTATE) rotate_rows(q, h->seqlen_q, d), rotate_rows(k, h->seqlen_k, d);
+    for (size_t e = 0; ways[w].before & ROTATE && e < of_q; e += d) rotate_row(q + e, d);
+    for (size_t e = 0; ways[w].before & ROTATE && e < of_k; e += d) rotate_row(k + e, d);
     float scale = round_all(q, of_q, ways[w].of_q);
     scale *= round_all(k, of_k, ways[w].of_k);
     float v_scale = round_all(v, of_k, ways[w].of_v);

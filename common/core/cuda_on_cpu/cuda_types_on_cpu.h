@@ -68,15 +68,23 @@ template <class T> static inline T max(T x, T y) { return x > y ? x : y; }
 static inline float min(float x, float y) { return fminf(x, y); }
 static inline float max(float x, float y) { return fmaxf(x, y); }
 
-/* Returns the value before. */
-template <class T> static inline T atomicAdd(T *p, T x)
+/* Return the value before. */
+template <class T, class F> static inline T atomic_update(T *p, F f)
 {
-    T old, sum;
+    T old, next;
     __atomic_load(p, &old, __ATOMIC_SEQ_CST);
-    do sum = old + x;
-    while (!__atomic_compare_exchange(p, &old, &sum, true, __ATOMIC_SEQ_CST,
+    do next = f(old);
+    while (!__atomic_compare_exchange(p, &old, &next, true, __ATOMIC_SEQ_CST,
                                       __ATOMIC_SEQ_CST));
     return old;
+}
+template <class T> static inline T atomicAdd(T *p, T x)
+{
+    return atomic_update(p, [x](T old) { return old + x; });
+}
+template <class T> static inline T atomicMax(T *p, T x)
+{
+    return atomic_update(p, [x](T old) { return max(old, x); });
 }
 
 #endif

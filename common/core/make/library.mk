@@ -10,12 +10,13 @@ FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' co
 $(BUILD)/obj/common/core/program/cli.o: PROVENANCE = '-DVERSION="$(FIVE_STEPS_VERSION)"'
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
 LIBRARY_C := $(addprefix common/products/library/,five_steps.c describe.c request.c) \
-             $(addprefix common/core/problem/,arrays.c call.c choice.c heads.c host_memory.c operation.c dtype.c) \
+             $(addprefix common/core/problem/,arrays.c call.c choice.c heads.c host_memory.c operation.c dtype.c quantise.c) \
              $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c \
                  bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/products/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
 LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/products/library/backend_gpu.cuda.o \
+                    $(BUILD)/obj/common/products/library/eight_bits_gpu.cuda.o \
                     $(call twins_of,05_flash_cuda) $(call twins_of,03_online_softmax))
 LIBRARY_NAMES := -Wl,--version-script=common/products/library/five_steps.map
 LIBRARY_LINK := $(if $(CUDA),$(CXX),$(CC))
@@ -26,7 +27,7 @@ $(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
 
 # The tests have the GPU's code executed on the CPU.
 LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/products/library/,five_steps.o describe.o request.o \
-                              backend_gpu.cpu.o)
+                              backend_gpu.cpu.o eight_bits_gpu.cpu.o)
 $(LIBRARY_TEST_O): private CFLAGS += -fexceptions
 
 $(BUILD)/obj/common/products/library/backend_gpu.cuda.o: private PROVENANCE = \

@@ -4,8 +4,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 
-/* Which scale the row has: a row of all batches and heads of array i, contiguous or packed. */
-static size_t scale_at(const struct problem *p, const struct arrays *a, enum array i, size_t row)
+size_t scale_at(const struct problem *p, const struct arrays *a, enum array i, size_t row)
 {
     struct extents e = array_extents(p, i);
     size_t head = row / e.size[2], b = head / e.size[1], h = head % e.size[1];

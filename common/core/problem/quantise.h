@@ -7,6 +7,9 @@
 /* The scales of an array stand where it stands. */
 static inline enum array scales_of(enum array i) { return i - ARRAY_Q + ARRAY_Q_SCALE; }
 
+/* Which scale a row has: one of the rows of all batches and heads of array i. */
+size_t scale_at(const struct problem *p, const struct arrays *a, enum array i, size_t row);
+
 /* Of the array i of p, q, k or v, whose rows are contiguous or packed: the least scales at which
  * no number saturates, largest |x| / largest number of the type; 1 where all are 0 or none is
  * finite.   x: as floats   scales [batch, heads_kv] */

@@ -10,6 +10,9 @@
 #ifndef EIGHT_BITS_H
 #define EIGHT_BITS_H
 
+#include <math.h>
+#include <stddef.h>
+
 #include "vector/half.h"
 
 /* The value of the e4m3 with bits b, exactly.
@@ -41,6 +44,19 @@ static inline int8_t float_to_int8(float x)
     float low = x > -127 ? x : -127, y = low < 127 ? low : 127;
     if (x != x) return 0;
     return (int8_t)(int32_t)(f32_bits(y + 12582912.0f) - 0x4b400000u); /* 1.5 * 2^23 */
+}
+
+/* x = H x / sqrt(d), H the Hadamard matrix of signs, d a power of two: rotated alike, q and k have the
+ * same products.  A large column becomes a part of all.  In log2 d steps, each of sums and
+ * differences of pairs. */
+static inline void rotate_row(float *x, size_t d)
+{
+    for (size_t apart = 1; apart < d; apart *= 2)
+        for (size_t c = 0; c < d; c++) {
+            float a = x[c], b = x[c ^ apart];
+            if (!(c & apart)) x[c] = a + b, x[c ^ apart] = a - b;
+        }
+    for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
 }
 
 #endif

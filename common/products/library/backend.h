@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "problem/arrays.h"
 
 /* The kernels; of those that support a problem the last is taken.  NULL: not compiled. */
 extern const struct variant *const backend_attention[], *const backend_softmax[];
@@ -28,6 +29,11 @@ int backend_guard(int (*work)(void *context), void *context, struct five_steps_e
 void backend_no_keys(const struct problem *p, const struct arrays *a);
 void backend_clear(void *array, size_t bytes, void *stream); /* 0 in every byte */
 void backend_merge(enum dtype type, const struct five_steps_merge_problem *p);
+
+/* q, k or v of 8 bits (i) of p as numbers of another type, one row after another; those of k times
+ * the scales of q too.  Rows beyond a sequence's length are 0. */
+void backend_widen(const struct problem *p, const struct arrays *a, enum array i, void *to, enum dtype type);
+void backend_quantise(enum dtype type, const struct five_steps_quantise_problem *p);
 
 const char *backend_built_with(void);
 

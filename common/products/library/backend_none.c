@@ -29,4 +29,14 @@ void backend_merge(enum dtype type, const struct five_steps_merge_problem *p)
     (void)type, (void)p;
 }
 
+void backend_widen(const struct problem *p, const struct arrays *a, enum array i, void *to, enum dtype type)
+{
+    (void)p, (void)a, (void)i, (void)to, (void)type;
+}
+
+void backend_quantise(enum dtype type, const struct five_steps_quantise_problem *p)
+{
+    (void)type, (void)p;
+}
+
 const char *backend_built_with(void) { return "no CUDA"; }

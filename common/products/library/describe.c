@@ -48,7 +48,8 @@ static int relay(struct request *r, const struct fault *f)
 int describe_begin(struct request *r, const size_t *sizes)
 {
     static const enum dtype types[] = {
-        [FIVE_STEPS_F32] = F32, [FIVE_STEPS_F16] = F16, [FIVE_STEPS_BF16] = BF16};
+        [FIVE_STEPS_F32] = F32, [FIVE_STEPS_F16] = F16, [FIVE_STEPS_BF16] = BF16,
+        [FIVE_STEPS_E4M3] = E4M3, [FIVE_STEPS_INT8] = INT8};
     const struct { size_t size; int device, type; } *p = r->problem; /* so all problems begin */
     const char *why = NULL;
     const size_t newest = *sizes;
@@ -58,9 +59,10 @@ int describe_begin(struct request *r, const size_t *sizes)
     if (!*sizes)
         return fail(r, FIVE_STEPS_INVALID, "size: is %zu, but the problem of this library (version "
                     "%s) has %zu bytes", p->size, FIVE_STEPS_VERSION, newest);
-    if (p->type < 0 || p->type >= (int)(sizeof types / sizeof *types))
-        return fail(r, FIVE_STEPS_INVALID, "type: %d is none of FIVE_STEPS_F32, "
-                    "FIVE_STEPS_F16, FIVE_STEPS_BF16", p->type);
+    if (p->type < 0 || p->type > (on_heads(&r->given) ? FIVE_STEPS_INT8 : FIVE_STEPS_BF16))
+        return fail(r, FIVE_STEPS_INVALID, "type: %d is none of FIVE_STEPS_F32, FIVE_STEPS_F16, "
+                    "FIVE_STEPS_BF16%s", p->type,
+                    on_heads(&r->given) ? ", FIVE_STEPS_E4M3, FIVE_STEPS_INT8" : "");
     if (p->device != FIVE_STEPS_CPU && p->device != FIVE_STEPS_GPU)
         return fail(r, FIVE_STEPS_INVALID, "device: %d is neither FIVE_STEPS_CPU nor "
                     "FIVE_STEPS_GPU", p->device);
@@ -134,16 +136,24 @@ static int describe_pages(struct request *r, const struct five_steps_attention_p
 static int describe_eight_bits(struct request *r, const struct five_steps_attention_problem *p)
 {
     static const enum dtype types[] = {[FIVE_STEPS_E4M3] = E4M3, [FIVE_STEPS_INT8] = INT8};
-    if (p->kv_type == 0 && (p->k_scale || p->v_scale))
-        return fail(r, FIVE_STEPS_INVALID, "%c_scale: is given, but kv_type is 0",
-                    p->k_scale ? 'k' : 'v');
-    if (p->kv_type == 0) return FIVE_STEPS_OK;
-    if (p->kv_type != FIVE_STEPS_E4M3 && p->kv_type != FIVE_STEPS_INT8)
+    int of_q = dtype_size(r->given.dtype) == 1;
+    const char *extra = p->q_scale && !of_q ? "q" : of_q || p->kv_type ? NULL
+                        : p->k_scale ? "k" : p->v_scale ? "v" : NULL;
+    if (extra)
+        return fail(r, FIVE_STEPS_INVALID, "%s_scale: is given, but %s has no 8 bits", extra, extra);
+    if (p->kv_type && p->kv_type != FIVE_STEPS_E4M3 && p->kv_type != FIVE_STEPS_INT8)
         return fail(r, FIVE_STEPS_INVALID, "kv_type: %d is none of 0, FIVE_STEPS_E4M3, "
                     "FIVE_STEPS_INT8", p->kv_type);
+    if (r->given.dtype == E4M3 && p->kv_type == FIVE_STEPS_INT8)
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "kv_type: v in int8 with q and k in e4m3");
+    if (!of_q && !p->kv_type) return FIVE_STEPS_OK;
     if (r->given.op == OP_BACKWARD)
-        return fail(r, FIVE_STEPS_UNSUPPORTED, "kv_type: keys and values in 8 bits have no gradient");
-    r->given.cache = types[p->kv_type];
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "%s: numbers of 8 bits have no gradient",
+                    of_q ? "type" : "kv_type");
+    if (of_q && p->page_table)
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "type: q in 8 bits with keys in pages");
+    if (p->kv_type) r->given.cache = types[p->kv_type];
+    if (r->given.cache == r->given.dtype) r->given.cache = F32;
     return FIVE_STEPS_OK;
 }
 
@@ -178,7 +188,7 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
         .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse,
         .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks,
-        .k_scale = p->k_scale, .v_scale = p->v_scale, .stream = p->stream};
+        .q_scale = p->q_scale, .k_scale = p->k_scale, .v_scale = p->v_scale, .stream = p->stream};
     int status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);
     if (!status) status = describe_pages(r, p);

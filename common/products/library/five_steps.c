@@ -11,6 +11,8 @@
 #include "library/backend.h"
 #include "library/request.h"
 #include "problem/convert.h"
+#include "problem/dtype.h"
+#include "problem/layout.h"
 
 /* A process that fork() made has none of the threads that OpenMP believes to have: it works with
  * one. */
@@ -28,6 +30,7 @@ static int attention_request(struct request *r)
 {
     static const size_t sizes[] = {
         sizeof(struct five_steps_attention_problem),
+        offsetof(struct five_steps_attention_problem, q_scale),         /* 1.7 */
         offsetof(struct five_steps_attention_problem, kv_type),         /* 1.6 */
         offsetof(struct five_steps_attention_problem, deterministic),   /* 1.4 */
         offsetof(struct five_steps_attention_problem, seqlens_k),       /* 1.3 */
@@ -202,6 +205,82 @@ int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps
 {
     struct request r = {.problem = p, .error = error};
     return backend_guard(merge, &r, error);
+}
+
+/* ---- Numbers as codes of 8 bits. ---- */
+
+enum { WIDEST_ROW = 256 };
+
+/* Row j of head bh as floats, less the mean row, rotated. */
+static void prepare_row(enum dtype type, const struct five_steps_quantise_problem *p, size_t bh, size_t j,
+                        const float *mean, float *x)
+{
+    const struct strides given = {p->strides.batch, p->strides.head, p->strides.row};
+    const struct strides s = strides_or(given, p->heads, p->rows, p->head_dim);
+    size_t at = bh / p->heads * s.batch + bh % p->heads * s.head + j * s.row;
+    widen_row(type, (const char *)p->x + at * dtype_size(type), p->head_dim, x);
+    for (size_t c = 0; mean && c < p->head_dim; c++) x[c] -= mean[c];
+    if (p->rotate) rotate_row(x, p->head_dim);
+}
+
+static void quantise_on_cpu(enum dtype type, const struct five_steps_quantise_problem *p)
+{
+    const enum dtype to = p->to == FIVE_STEPS_INT8 ? INT8 : E4M3;
+    const size_t d = p->head_dim;
+#pragma omp parallel for schedule(static)
+    for (size_t bh = 0; bh < p->batch * p->heads; bh++) {
+        struct five_steps_quantise_problem plain = *p;
+        float x[WIDEST_ROW], *mean = p->smooth ? p->mean + bh * d : NULL, most = 0;
+        double sums[WIDEST_ROW] = {0};
+        plain.rotate = 0;
+        for (size_t j = 0; mean && j < p->rows; j++) {
+            prepare_row(type, &plain, bh, j, NULL, x);
+            for (size_t c = 0; c < d; c++) sums[c] += (double)x[c];
+        }
+        for (size_t c = 0; mean && c < d; c++) mean[c] = (float)(sums[c] / (double)p->rows);
+        for (size_t j = 0; j < p->rows; j++) {
+            prepare_row(type, p, bh, j, mean, x);
+            for (size_t c = 0; c < d; c++) most = fmaxf(most, fabsf(x[c]));
+        }
+        p->scale[bh] = most / dtypes[to].largest;
+        for (size_t j = 0; j < p->rows; j++) {
+            prepare_row(type, p, bh, j, mean, x);
+            for (size_t c = 0; c < d; c++)
+                dtypes[to].store(p->codes, (bh * p->rows + j) * d + c, most > 0 ? x[c] / p->scale[bh] : 0);
+        }
+    }
+}
+
+static int quantise_call(void *context)
+{
+    struct request *r = context;
+    const struct five_steps_quantise_problem *p = r->problem;
+    static const size_t sizes[] = {sizeof *p, 0};
+    int status = describe_begin(r, sizes);
+    if (status) return status;
+    if (p->to != FIVE_STEPS_E4M3 && p->to != FIVE_STEPS_INT8)
+        return fail(r, FIVE_STEPS_INVALID, "to: %d is none of FIVE_STEPS_E4M3, FIVE_STEPS_INT8", p->to);
+    if (p->head_dim < 32 || p->head_dim > WIDEST_ROW || p->head_dim & (p->head_dim - 1))
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "head_dim: %zu; give 32, 64, 128 or 256", p->head_dim);
+    size_t heads = size_times(p->batch, p->heads), n = size_times(size_times(heads, p->rows), p->head_dim);
+    if (size_times(n, 4) > PTRDIFF_MAX)
+        return fail(r, FIVE_STEPS_INVALID, "sizes: the arrays have more bytes than memory has addresses");
+    if (r->on_gpu && ((p->batch > 1 && p->strides.batch % 8) || (p->heads > 1 && p->strides.head % 8) ||
+                      (p->rows > 1 && p->strides.row % 8)))
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "strides: no multiples of 8");
+    size_t element = dtype_size(r->given.dtype);
+    status = check_pointer(r, "x", p->x, n, r->on_gpu ? 16 : element);
+    if (!status) status = check_pointer(r, "codes", p->codes, n, r->on_gpu ? 16 : 1);
+    if (!status) status = check_pointer(r, "scale", p->scale, n, sizeof(float));
+    if (!status && p->smooth) status = check_pointer(r, "mean", p->mean, n, sizeof(float));
+    if (!status && n) (r->on_gpu ? backend_quantise : quantise_on_cpu)(r->given.dtype, p);
+    return status;
+}
+
+int five_steps_quantise(const struct five_steps_quantise_problem *p, struct five_steps_error *error)
+{
+    struct request r = {.problem = p, .error = error};
+    return backend_guard(quantise_call, &r, error);
 }
 
 const char *five_steps_version(void) { return FIVE_STEPS_VERSION; }

@@ -41,10 +41,11 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.7.0"
+#define FIVE_STEPS_VERSION "1.8.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
-/* The last two for keys and values alone: 1 sign, 4 exponent and 3 fraction bits; whole numbers. */
+/* The last two of attention alone: 1 sign, 4 exponent and 3 fraction bits; whole numbers.  Where they are
+ * the problem's type q, k and v have 8 bits, and o is bfloat16. */
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16, FIVE_STEPS_E4M3, FIVE_STEPS_INT8 };
 
 /* What a function returns. */
@@ -136,10 +137,32 @@ struct five_steps_attention_problem {
     int deterministic, invariant;
 
     /* Since 1.7.  kv_type: 0: k and v have the problem's type; FIVE_STEPS_E4M3 or FIVE_STEPS_INT8: they
-     * have 8 bits, and a number is its code times the scale of its sequence and key head.  Attention
-     * only.  On a GPU q has 16 bits, and at most 64 queries share a key head. */
+     * have 8 bits, and a number is its code times the scale of its sequence and key head.  Where q has
+     * 8 bits, k has its type, and kv_type is that of v (int8 q may go with v in e4m3).  Attention only.
+     * What no kernel reads as it lies becomes 16 bits (on a CPU: float) in the workspace, rounded unless
+     * the scales are powers of two. */
     int kv_type;
     const float *k_scale, *v_scale; /* [batch, heads_kv] on the problem's device; NULL: 1 */
+
+    const float *q_scale;    /* Since 1.8: of q of 8 bits, [batch, heads_kv]: its key head's */
+};
+
+/* Since 1.8.  Numbers as codes of 8 bits, with the least scale of each head at which none saturates:
+ *     x' = rotate(x - mean),   scale = max |x'| / largest code,   codes = x' / scale, rounded
+ * smooth: the mean row is subtracted (of keys: softmax stays, lse falls by scale q.mean).  rotate: each row
+ * is multiplied by the Hadamard matrix / sqrt(head_dim); q and k alike have the same products. */
+struct five_steps_quantise_problem {
+    size_t size;
+    int device, type;        /* type of x */
+    size_t batch, heads, rows, head_dim; /* head_dim: 32, 64, 128 or 256 */
+    struct five_steps_strides strides;   /* of x; all 0: contiguous */
+    const void *x;           /* [batch, heads, rows, head_dim] */
+    int to;                  /* FIVE_STEPS_E4M3 or FIVE_STEPS_INT8 */
+    int smooth, rotate;
+    void *codes;             /* as x, contiguous */
+    float *scale;            /* [batch, heads] */
+    float *mean;             /* [batch, heads, head_dim], where smooth is 1 */
+    void *stream;
 };
 
 /* Softmax of each row. */
@@ -190,6 +213,8 @@ int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspa
                        size_t bytes, struct five_steps_error *error);
 int five_steps_merge(const struct five_steps_merge_problem *p,
                      struct five_steps_error *error);
+int five_steps_quantise(const struct five_steps_quantise_problem *p,
+                        struct five_steps_error *error);
 
 /* The gradients of attention, from q, k, v, o and lse of the forward pass and the gradient of o:
  *     D_i   = do_i . o_i,  p_ij = exp(s_ij - lse_i),  ds_ij = p_ij (do_i . v_j - D_i)

@@ -10,9 +10,11 @@
 #include "library/request.h"
 #include "problem/choice.h"
 #include "problem/convert.h"
+#include "problem/feature.h"
 #include "problem/heads.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
+#include "problem/quantise.h"
 
 enum { ALIGNMENT = 1024 };
 
@@ -49,6 +51,20 @@ static const struct variant *const *kernels_of(const struct request *r, size_t *
     return on_heads(&r->given) ? backend_attention : backend_softmax;
 }
 
+/* The same without 8 bits: k and v, and q of 8 bits, become copies in 16 bits (on the CPU floats), pages
+ * become rows. */
+static struct problem widened(const struct request *r)
+{
+    struct problem p = r->given;
+    const struct strides none = {0, 0, 0};
+    p.k_strides = p.v_strides = none;
+    p.page_size = p.n_pages = p.pages_per_sequence = 0;
+    p.cache = F32;
+    if (dtype_size(p.dtype) == 1) p.q_strides = none, p.dtype = r->on_gpu ? BF16 : F32;
+    if (!r->on_gpu) p.o_strides = none;
+    return p;
+}
+
 int request_choose(struct request *r, const char *name)
 {
     /* A kernel of the CPU that does not know the caller's 16-bit numbers gets floats, one after
@@ -56,9 +72,16 @@ int request_choose(struct request *r, const char *name)
     struct choice c = {.p = &r->given, .name = name, .types = r->on_gpu ? OWN_TYPE : OR_F32,
                        .isolation = r->isolate_v ? MUST_ISOLATE : MAY_LEAK, .arch = r->arch};
     c.list = kernels_of(r, &c.n);
-    if (r->given.cache) c.types = OWN_TYPE; /* as it lies: a pool of pages has no scales of its own */
+    if (has_eight_bits(&r->given)) c.types = OWN_TYPE;
+    struct choice wide = c;
+    struct problem p = widened(r);
     r->v = choose(&c);
     r->p = c.asked;
+    wide.p = &p;
+    if (!r->v && has_eight_bits(&r->given) && (r->on_gpu || dtype_size(r->given.dtype) == 1)) {
+        r->v = choose(&wide);
+        r->p = wide.asked;
+    }
     if (r->v) return FIVE_STEPS_OK;
     if (name && !c.closest)
         return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
@@ -69,10 +92,16 @@ int request_choose(struct request *r, const char *name)
 
 /* ---- The workspace. ---- */
 
+/* Does the kernel take numbers of another type than the caller's? */
+static int is_converted(const struct request *r, enum array i)
+{
+    return array_role(&r->p, i) != ABSENT && array_dtype(&r->p, i) != array_dtype(&r->given, i);
+}
+
 /* Is the kernel's array another one than the caller's? */
 static int has_own(const struct request *r, enum array i)
 {
-    if (r->p.dtype != r->given.dtype && array_list[i].number == OF_PROBLEM) return array_role(&r->p, i) != ABSENT;
+    if (is_converted(r, i)) return 1;
     if (i == ARRAY_LSE && r->v->lse_may_be_null) return 0;
     return !array_of(&r->theirs, i) && is_optional(&r->p, i);
 }
@@ -103,7 +132,17 @@ int request_layout(struct request *r)
                 "addresses");
 }
 
-/* ---- 16-bit numbers as floats: of the gradient and of softmax. ---- */
+/* ---- Numbers in another type: of the gradient, of softmax, and of 8 bits. ---- */
+
+/* What the codes of a row of k or v are multiplied by.  That of q counts in k: q stays exact. */
+static float factor_of(const struct request *r, enum array i, size_t row)
+{
+    const float *scales = i == ARRAY_K ? r->theirs.k_scale : r->theirs.v_scale;
+    if (dtype_size(array_dtype(&r->given, i)) > 1 || i == ARRAY_Q) return 1;
+    size_t at = scale_at(&r->given, &r->theirs, i, row);
+    return (scales ? scales[at] : 1) *
+           (i == ARRAY_K && r->theirs.q_scale ? r->theirs.q_scale[at] : 1);
+}
 
 /* The rows of array i between the caller's array and its float copy: read or, of an output,
  * written. */
@@ -112,23 +151,27 @@ static void convert_rows(const struct request *r, enum array i)
     struct extents n = array_extents(&r->p, i);
     size_t width = n.size[n.rank - 1], rows = width ? array_dense_count(&r->p, i) / width : 0;
     int out = array_role(&r->p, i) == OUTPUT;
-    enum dtype type = r->given.dtype;
+    enum dtype type = array_dtype(&r->given, i);
     char *theirs = array_of(&r->theirs, i);
     float *ours = array_of(&r->a, i);
 #pragma omp parallel for schedule(static)
     for (size_t row = 0; row < rows; row++) {
         char *at = theirs + array_at(&r->given, i, row * width) * dtype_size(type);
-        if (out) narrow_row(type, ours + row * width, 1, width, at);
-        else widen_row(type, at, width, ours + row * width);
+        float *x = ours + row * width, factor = out ? 1 : factor_of(r, i, row);
+        if (out) narrow_row(type, x, 1, width, at);
+        else widen_row(type, at, width, x);
+        for (size_t c = 0; factor != 1 && c < width; c++) x[c] *= factor;
     }
 }
 
-/* The same of all numbers of the problem's type in the set. */
+/* The same of all arrays in the set of another type. */
 static void convert(const struct request *r, unsigned set)
 {
     while (set) {
         enum array i = next_array(&set);
-        if (array_list[i].number == OF_PROBLEM) convert_rows(r, i);
+        if (!is_converted(r, i)) continue;
+        if (r->on_gpu) backend_widen(&r->given, &r->theirs, i, array_of(&r->a, i), r->p.dtype);
+        else convert_rows(r, i);
     }
 }
 
@@ -184,7 +227,6 @@ static int bind(struct request *r)
         if (has_own(r, i)) array_set(&r->a, i, memory + r->at[i]);
     }
     r->a.workspace = r->total ? memory + r->at_scratch : NULL;
-    if (r->p.dtype == r->given.dtype) return FIVE_STEPS_OK;
     convert(r, inputs_of(&r->p));
     return FIVE_STEPS_OK;
 }
@@ -220,7 +262,6 @@ int request_run(struct request *r)
     status = bind(r);
     if (!status) compute(r);
     if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
-    if (status || r->p.dtype == r->given.dtype) return status;
-    convert(r, outputs_of(&r->p));
-    return FIVE_STEPS_OK;
+    if (!status) convert(r, outputs_of(&r->p));
+    return status;
 }

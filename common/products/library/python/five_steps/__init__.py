@@ -10,7 +10,8 @@ out.  PyTorch is not needed, and is imported only where a tensor comes in.
 """
 from .arrays import FiveStepsError
 from .c_library import VERSION as __version__, LibraryError
-from .operations import append, attention, built_with, decode, merge, scaled_dot_product_attention, softmax
+from .operations import (append, attention, built_with, decode, merge, quantise, scaled_dot_product_attention,
+                         softmax)
 
-__all__ = ["append", "attention", "built_with", "decode", "merge", "scaled_dot_product_attention", "softmax",
+__all__ = ["append", "attention", "built_with", "decode", "merge", "quantise", "scaled_dot_product_attention", "softmax",
            "FiveStepsError", "LibraryError"]

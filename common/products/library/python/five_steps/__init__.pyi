@@ -21,7 +21,7 @@ def attention(
     layout: str = "bhld", return_lse: Literal[False] = False, max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
     deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
-    v_scale: Any = None,
+    v_scale: Any = None, kernel: Optional[str] = None,
 ) -> Array: ...
 @overload
 def attention(
@@ -31,7 +31,7 @@ def attention(
     layout: str = "bhld", return_lse: Literal[True], max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
     deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
-    v_scale: Any = None,
+    v_scale: Any = None, kernel: Optional[str] = None,
 ) -> Tuple[Array, Array]: ...
 def append(
     k_new: Array, v_new: Array, k_pages: Array, v_pages: Array, page_table: Optional[Array],
@@ -64,4 +64,5 @@ def scaled_dot_product_attention(
 ) -> Array: ...
 def softmax(x: Array, dim: int = -1) -> Array: ...
 def merge(o1: Array, lse1: Array, o2: Array, lse2: Array) -> Tuple[Array, Array]: ...
+def quantise(x: Array, to: str = "float8_e4m3fn", *, smooth: bool = False, rotate: bool = False) -> Any: ...
 def built_with() -> str: ...

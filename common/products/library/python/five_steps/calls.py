@@ -15,6 +15,7 @@ class Call:
         """arrays {name: array or None}: all that were given; q first."""
         self.kind = kind_of(arrays)
         self.like = arrays["q"]
+        self.type_of_o = eight_bits.type_of_o(self.kind, self.like)
         self.fields, self.kept = {}, {}
 
     def keep(self, name, a):
@@ -98,9 +99,9 @@ class Call:
         rows] has."""
         kind = self.kind
         if out is not None:
-            kind.check("out", out, self.like.dtype, "[..., head_dim_v]", tuple(shape))
+            kind.check("out", out, self.type_of_o, "[..., head_dim_v]", tuple(shape))
         self.o_is_new = out is None
-        self.o = kind.empty(shape, self.like) if out is None else out
+        self.o = kind.empty(shape, self.like, self.type_of_o) if out is None else out
         self.lse = kind.empty(of_lse, self.like, kind.f32)
         self.view = view(self.o)
         self.keep_rows(o=self.view)
@@ -133,7 +134,7 @@ class Call:
         self.run("attention")
         if self.kept["o"] is not self.view:
             self.view[...] = self.kept["o"]
-        return self.o, self.lse
+        return eight_bits.as_numbers(self.kind, self.o), self.lse
 
     def run(self, name, computes=True):
         """The library's function; of arrays that no kernel takes as they lie, on copies."""
@@ -159,12 +160,12 @@ class Call:
 
 
 def run(kind, like, name, problem, computes=True):
-    """The library's function of that name, with the workspace that it asks for; merge needs none.
+    """The library's function of that name, with the workspace that it asks for; merge and quantise need none.
     Without `computes` it is only asked, and refuses what it can without looking into arrays."""
     so = c_library.library(problem.device)
     with relayed(), kind.on_device(like):
         work = []
-        if name != "merge":
+        if name not in ("merge", "quantise"):
             size = so.workspace(name, problem)
             memory = kind.empty((max(size, 1),), like, kind.byte)
             work = [kind.address(memory), size]
@@ -194,21 +195,22 @@ def _sizes(q, k, v):
 
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
-                   invariant, deterministic, rows_first, out=None, codes=None, scales=()):
+                   invariant, deterministic, rows_first, out=None, codes=None, scales=(), kernel=None):
     """arrays: q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k.  rows_first: the rows
-    lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the type of k and v, if
-    they have 8 bits, and the scales of q, k and v."""
+    lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the type of v, if
+    it has 8 bits, and the scales of q, k and v; kernel: the one to take."""
     names = ("q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k")
     given = dict(zip(names, arrays))
     call = Call({**given, "out": out})
     kind, rows = call.kind, {name: given[name] for name in "qkv"}
-    number = type_of(kind, {"q": rows["q"]} if codes else rows)
+    of_q = eight_bits.name_of(rows["q"])
+    number = eight_bits.TYPES.get(of_q) or type_of(kind, {"q": rows["q"]} if codes else rows)
 
     def view(a):
         return a.swapaxes(-3, -2) if rows_first else a
     views = {name: view(a) for name, a in rows.items()}
     f = call.fields
-    f.update(type=number, **_sizes(**views))
+    f.update(type=number, kernel=kernel and kernel.encode(), **_sizes(**views))
     ahead = f["seqlen_k"] - f["seqlen_q"]
     if given["cu_seqlens_q"] is not None:
         ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
@@ -220,7 +222,7 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     call.alibi(given["alibi_slopes"], ahead)
     q = rows["q"]
     if out is None and not rows_first and kind.has_rows_first(q):  # so is o in memory
-        out = kind.empty((q.shape[0], q.shape[2], q.shape[1], f["head_dim_v"]), q).swapaxes(1, 2)
+        out = kind.empty((q.shape[0], q.shape[2], q.shape[1], f["head_dim_v"]), q, call.type_of_o).swapaxes(1, 2)
     call.results((*q.shape[:-1], f["head_dim_v"]), out, view, tuple(views["q"].shape[:-1]))
     return call
 

@@ -1,8 +1,8 @@
 """operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
 from . import eight_bits
 from .arrays import FiveStepsError, is_tensor, kind_of, wants_gradient
-from .c_library import GPU, UNSUPPORTED, library  # pylint: disable=no-name-in-module
-from .calls import attention_call, decode_call
+from .c_library import GPU, library  # pylint: disable=no-name-in-module
+from .calls import attention_call, decode_call, run
 from .options import attention_options, decode_options, whole
 from .rows import compute_merge, compute_softmax
 
@@ -20,7 +20,7 @@ def torch_operations():
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
               bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld", return_lse=False,
               max_seqlen_q=None, max_seqlen_k=None, alibi_slopes=None, out=None, deterministic=False,
-              invariant=False, q_scale=None, k_scale=None, v_scale=None):
+              invariant=False, q_scale=None, k_scale=None, v_scale=None, kernel=None):
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
@@ -52,8 +52,10 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     gradient has a fixed order, no more: dk and dv are sums over the queries, so they depend on them.
     k and v may have 8 bits: torch.float8_e4m3fn (of NumPy: ml_dtypes) or int8.  A number is then its code
     times k_scale or v_scale: a number, or float32 [batch, heads_kv] (packed: [sequences, heads_kv]).  q may
-    too, with q_scale; o is then bfloat16 (of NumPy: float32).  On a GPU with more than 64 queries
-    for a key head, keys and values are first copied in q's type.  No gradients.
+    too, with q_scale; o is then bfloat16 (of NumPy: float32).  What no kernel reads as it lies is first
+    copied in 16 bits, as on a GPU keys and values for more than 64 queries of a key head.  No gradients.
+    kernel: of q, k and v in 8 bits on a Hopper GPU, "eight_bits_e4m3" or "eight_bits_sums": faster than the
+    one that is taken without it, whose weights have 16 bits, with the errors of notes/eight_bits.md.
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
@@ -70,39 +72,15 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     given = (causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic)
     scales = q_scale, k_scale, v_scale
     if eight_bits.is_coded(q, k, v) or any(scale is not None for scale in scales):
-        o, lse = _attention_in_8_bits(arrays, attention_options(arrays, *given), out, scales)
+        codes = eight_bits.check(q, k, v, scales)
+        o, lse = attention_call(arrays, *attention_options(arrays, *given), out, codes, scales, kernel).compute()
+    elif kernel is not None:
+        raise FiveStepsError("kernel is given, which is for q, k and v in 8 bits")
     elif is_tensor(q):
         o, lse = torch_operations().attention(arrays, given, bool(return_lse), out)
     else:
         o, lse = attention_call(arrays, *attention_options(arrays, *given), out).compute()
     return (o, lse) if return_lse else o
-
-
-def _attention_in_8_bits(arrays, options, out, scales):
-    """o and lse where k and v, or all three, are codes."""
-    codes = eight_bits.check(*arrays[:3], scales)
-    kind = kind_of(dict(zip("qkv", arrays)))
-    q, k, v, *more = eight_bits.as_numbers(kind, arrays[0]), *arrays[1:]
-    try:
-        return attention_call((q, k, v, *more), *options, out, codes, scales).compute()
-    except FiveStepsError as error:
-        if error.code != UNSUPPORTED or kind.device(q) == "cpu" or q.ndim == 2:
-            raise
-    q_scale, k_scale, v_scale = scales
-    packed, rows_first = more[-1], options[-1]
-
-    def wide(name, a, scale):
-        a = a.swapaxes(-3, -2) if rows_first and packed is None else a
-        a = eight_bits.widened(kind, a if a.ndim == 4 or packed is not None else a[None], name, scale, q, packed)
-        a = a if arrays[0].ndim == a.ndim else a[0]
-        return a.swapaxes(-3, -2) if rows_first and packed is None else a
-    if q_scale is not None:
-        ones = eight_bits.scale_of(kind, "q_scale", q_scale, (
-            k.shape[0] if k.ndim == 4 else 1 if packed is None else packed.shape[0] - 1,
-            k.shape[-2 if rows_first else -3]), q)
-        k_scale = eight_bits.scale_of(kind, "k_scale", k_scale, tuple(ones.shape), q) * ones
-    return attention_call((q, wide("k_scale", k, k_scale), wide("v_scale", v, v_scale), *more), *options,
-                          out).compute()
 
 
 def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="heads_first", k_scale=None,
@@ -186,8 +164,7 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     more; without it a call on a GPU takes what the pages hold.
     k_new, v_new [batch, n, heads_kv, ...]: written into the pages first, behind seqlen_k keys.
     window=w: a query sees the w keys before its own only.  scale, softcap, sinks, alibi_slopes, out,
-    invariant, and the scales of 8 bits as in attention(); deterministic is always so.  On a GPU
-    8-bit pages serve at most 64 queries for a key head.
+    invariant, and the scales of 8 bits as in attention(); deterministic is always so.
 
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
     float32.  On a GPU neither the table nor the lengths are checked.  Raises FiveStepsError for
@@ -247,6 +224,26 @@ def _lengths(kind, lengths, longest, room):
                                  f"{room} keys")
         longest = max(most, longest)
     return lengths, min(longest or room, room)
+
+
+def quantise(x, to="float8_e4m3fn", *, smooth=False, rotate=False):
+    """Numbers as codes of 8 bits, and the least scale of each head at which none saturates.
+
+    x [batch, heads, rows, head_dim], head_dim 32, 64, 128 or 256.  to: "float8_e4m3fn" or "int8".
+    smooth: the mean row of each head is subtracted first.  Of keys: no softmax changes, lse falls by
+    scale times q.mean.  rotate: rows are multiplied by the Hadamard matrix over sqrt(head_dim).  q and k,
+    rotated alike, have the same products.  Both make errors small where columns are unlike
+    (notes/eight_bits.md).
+
+    Gives codes in the shape of x, scale [batch, heads], float32, and, with smooth, mean [batch, heads,
+    head_dim].  Query heads that share a key head have one scale in attention(): give them as more rows.
+
+    >>> codes, scale, mean = five_steps.quantise(numpy.ones((1, 2, 3, 32), "f4"), "int8", smooth=True)
+    >>> codes.shape, scale.tolist(), mean[0, 0, 0].item()
+    ((1, 2, 3, 32), [[0.0, 0.0]], 1.0)
+    """
+    codes, scale, mean = eight_bits.quantised(x, to, smooth, rotate, run)
+    return (codes, scale, mean) if smooth else (codes, scale)
 
 
 def built_with():
