@@ -1,6 +1,7 @@
 /* test_eight_bits.c: numbers in 8 bits: their conversion at every value and rounding boundary, scales,
  * and what is accepted of attention on them. */
-#include "attention_problem.h"
+#include "library_call.h"
+#include "problem/layout.h"
 #include "../04_monoid_tiled_cpu/variants/eight_bits.c"
 #include "problem/host_memory.h"
 
@@ -155,4 +156,95 @@ Test(eight_bits, faults_are_rejected)
             cr_expect(accepted(trial, dtype, ONE_SUM_A_TILE), "type %d, trial %zu", t, i);
             cr_expect(!accepted(trial, dtype, trial->fault), "type %d, trial %zu: not seen", t, i);
         }
+}
+
+/* ---- What kernels that know no codes are given. ---- */
+
+/* k or v as rows of another type, one after another, 0 beyond a sequence's end. */
+static void *widened_rows(const struct problem *p, const struct arrays *a, enum array i, enum dtype type)
+{
+    size_t width = i == ARRAY_K ? p->head_dim : p->head_dim_v, at = 0;
+    size_t rows = p->packed ? p->total_k : p->batch * p->seqlen_k;
+    struct strides by = i == ARRAY_K ? strides_of_k(p) : strides_of_v(p);
+    const float *scales = array_of(a, scales_of(i));
+    char *to = xcalloc(p->heads_kv * rows * width, dtype_size(type));
+    for (size_t b = 0; b < p->batch; b++)
+        for (size_t h = 0; h < p->heads_kv; h++) {
+            struct sequence s = sequence_of(p, a, b);
+            float scale = scales ? scales[b * p->heads_kv + h] : 1;
+            if (i == ARRAY_K && a->q_scale) scale *= a->q_scale[b * p->heads_kv + h];
+            at = (p->packed ? h * p->total_k + s.k_first : (b * p->heads_kv + h) * p->seqlen_k) * width;
+            for (size_t j = 0; j < s.seqlen_k; j++)
+                for (size_t c = 0; c < width; c++)
+                    dtypes[type].store(to, at++, scale * dtypes[array_dtype(p, i)].load(
+                        array_of(a, i), key_at(p, a, &s, by, h, j) + c));
+        }
+    return to;
+}
+
+/* Does the library give the same bits for codes as for the numbers that they are in 16 bits? */
+static void expect_same_bits(struct inputs *in, const char *name)
+{
+    struct problem p = in->problem, wide = p;
+    enum dtype type = dtype_size(p.dtype) == 1 ? BF16 : p.dtype;
+    struct arrays a = in->arrays, b = a;
+    struct outputs got = outputs_new(&p), want;
+    struct five_steps_error error;
+    wide.dtype = type, wide.cache = F32, wide.page_size = 0;
+    wide.k_strides = wide.v_strides = (struct strides){0, 0, 0};
+    float *q = dequantised(&p, &(struct arrays){.q = a.q}, ARRAY_Q); /* codes */
+    size_t n = array_count(&p, ARRAY_Q);
+    for (size_t e = 0; e < n; e++) dtypes[type].store(q, e, q[e]); /* in place: no wider */
+    b.q = q, b.k = widened_rows(&p, &a, ARRAY_K, type), b.v = widened_rows(&p, &a, ARRAY_V, type);
+    b.q_scale = b.k_scale = b.v_scale = NULL, b.page_table = NULL;
+    want = outputs_new(&wide);
+    outputs_bind(&got, &a), outputs_bind(&want, &b);
+    int code = call_library(&p, &a, GPU, NULL, &error), same = call_library(&wide, &b, GPU, NULL, &error);
+    cr_expect(code == same && (code || outputs_equal(&got, &want)), "%s, %s: %d, %d %s", name,
+              problem_types(&p), code, same, error.message);
+    outputs_free(&got), outputs_free(&want), inputs_free(in);
+    free(q), free((void *)b.k), free((void *)b.v);
+}
+
+Test(eight_bits, codes_that_no_kernel_of_the_gpu_takes_become_numbers, .timeout = 300)
+{
+    struct problem p = problem_of(OP_ATTENTION, (struct shape){2, 4, 2, 9, 70, 64, 48}, 1, 0);
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (int type = E4M3; type <= INT8; type++) expect_same_bits(inputs_of(p, RANDOM, (enum dtype)type), "all");
+    p.cache = E4M3;
+    expect_same_bits(inputs_of(p, RANDOM, INT8), "values in e4m3");
+    for (size_t i = 0; i < n; i++)
+        if (c[i].problem.cache && c[i].quick && !(c[i].problem.packed && c[i].problem.page_size))
+            expect_same_bits(inputs_new(&c[i], BF16, test_case_seed(&c[i])), c[i].name);
+}
+
+extern const struct variant split_kv, split_kv_cache;
+
+/* Split-KV on codes and on the same numbers in float16: scores add 16 products in another order, so all
+ * sums are exact here: q has multiples of 1/4, k none below 1. */
+Test(eight_bits, split_kv_over_codes_is_split_kv_on_their_numbers)
+{
+    for (int cache = E4M3; cache <= INT8; cache++) {
+        struct problem p = problem_of(OP_ATTENTION, (struct shape){2, 4, 2, 3, 300, 64, 64}, 1, 0);
+        p.cache = (enum dtype)cache;
+        struct inputs *in = inputs_of(p, RANDOM, F16);
+        struct arrays a = in->arrays, b;
+        a.k_scale = a.v_scale = NULL;
+        in->problem.scale /= 32;
+        for (size_t e = array_count(&in->problem, ARRAY_Q); e-- > 0;)
+            dtypes[F16].store((void *)a.q, e, rintf(4 * dtypes[F16].load(a.q, e)) / 4);
+        for (size_t e = array_count(&in->problem, ARRAY_K); cache == E4M3 && e-- > 0;)
+            if (fabsf(dtypes[E4M3].load(a.k, e)) < 1) ((uint8_t *)a.k)[e] = 0;
+        b = a;
+        b.k = widened_rows(&in->problem, &a, ARRAY_K, F16), b.v = widened_rows(&in->problem, &a, ARRAY_V, F16);
+        struct outputs got = outputs_new(&in->problem), want = outputs_new(&in->problem);
+        outputs_bind(&got, &a), outputs_bind(&want, &b);
+        run_variant(&split_kv_cache, &in->problem, &a);
+        in->problem.cache = F32;
+        run_variant(&split_kv, &in->problem, &b);
+        cr_expect(outputs_equal(&got, &want), "type %d", cache);
+        outputs_free(&got), outputs_free(&want), inputs_free(in);
+        free((void *)b.k), free((void *)b.v);
+    }
 }

@@ -77,13 +77,74 @@ def on_float(a):
 
 
 @kinds_and_types
-def test_queries_of_8_bits_too(kind, codes):
-    q, (k, _), (v, _), (k_scale, v_scale) = problem(kind, codes)
+@pytest.mark.parametrize("values", ["int8", "float8_e4m3fn"])
+def test_queries_of_8_bits_too(kind, codes, values):
+    q, (k, k_wide), (v, v_wide), (k_scale, v_scale) = problem(kind, codes)
+    if values != codes:
+        v, v_wide = coded(kind, values, normal(BATCH, HEADS_KV, KEYS, DIM, seed=1), taken(v_scale).astype("f4"))
     q_scale = np.array([[1, 0.5], [0.25, 2]], "f4") / (16 if codes == "int8" else 1)
     q8, q_wide = coded(kind, codes, taken(q).astype("f4"), np.repeat(q_scale, 2, axis=1))
-    got = five_steps.attention(q8, k, v, q_scale=on(kind, q_scale), k_scale=k_scale, v_scale=v_scale)
-    want = five_steps.attention(on(kind, q_wide), k, v, k_scale=k_scale, v_scale=v_scale)
-    compare(taken(got), taken(want), 1e-2)
+    scales = {"q_scale": on(kind, q_scale), "k_scale": k_scale, "v_scale": v_scale}
+    if (codes, values) == ("float8_e4m3fn", "int8"):
+        with pytest.raises(five_steps.FiveStepsError, match="types differ: k is float8_e4m3fn, v is int8"):
+            five_steps.attention(q8, k, v, **scales)
+        return
+    got, lse = five_steps.attention(q8, k, v, return_lse=True, **scales)
+    want, want_lse = five_steps.attention(*(a.astype("f4") for a in (q_wide, k_wide, v_wide)), return_lse=True)
+    assert str(got.dtype) == ("float32" if kind == "numpy" else "torch.bfloat16")
+    compare(taken(got), want, 1e-2)
+    compare(taken(lse), want_lse, 1e-2)
+
+
+@pytest.mark.skipif("cuda" not in KINDS, reason="needs a GPU")
+@pytest.mark.parametrize("heads_q, queries", [(16, 80), (2, 200)])
+def test_a_prefill_over_a_cache_is_the_16_bit_kernel_on_its_numbers(heads_q, queries):
+    scale = np.array([[0.5, 1], [2, 0.25]], "f4")
+    (k, k_wide), (v, v_wide) = (coded("cuda", "float8_e4m3fn", normal(2, 2, 256, 64, seed=i), scale) for i in (1, 2))
+    q = on("cuda", normal(2, queries, heads_q, 64, seed=3)).bfloat16()
+    table = torch.tensor([[3, 0, 5, 7], [1, 4, 2, 6]], device="cuda")
+    lengths = torch.tensor([256, 211], dtype=torch.int32, device="cuda")
+    pages = [torch.zeros(8, 2, 64, 64, device="cuda").to(k.dtype) for _ in "kv"]
+    for page, a in zip(pages, (k, v)):
+        page.view(torch.uint8)[table.long()] = a.view(torch.uint8).reshape(2, 2, 4, 64, 64).transpose(1, 2)
+    got = five_steps.decode(q, *pages, table, lengths, k_scale=on("cuda", scale), v_scale=on("cuda", scale))
+    rows = [on("cuda", a.astype("f4")).bfloat16() for a in (k_wide, v_wide)]
+    assert torch.equal(got, five_steps.decode(q, *rows, None, lengths))
+
+
+@pytest.mark.skipif("cuda" not in KINDS or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("kernel", ["eight_bits_e4m3", "eight_bits_sums", "eight_bits_wide_values", "eight_bits_int8"])
+def test_kernels_of_8_bits_are_reached(kernel):
+    codes = "int8" if kernel.endswith("8") else "float8_e4m3fn"
+    x = [on("cuda", normal(2, 4, 700, 128, seed=i)) for i in range(3)]
+    coded_x = [five_steps.quantise(a, to) for a, to in zip(x, (codes, codes, "float8_e4m3fn"))]
+    scales = {f"{name}_scale": a[1] for name, a in zip("qkv", coded_x)}
+    wide = [a[0].float() * a[1][:, :, None, None] for a in coded_x]
+    got = five_steps.attention(*(a[0] for a in coded_x), kernel=kernel, causal=True, **scales)
+    compare(taken(got), taken(five_steps.attention(*wide, causal=True)), 8e-2)
+    if kernel[-1] in "s8" and "sums" not in kernel:  # what is taken by itself
+        assert torch.equal(got, five_steps.attention(*(a[0] for a in coded_x), causal=True, **scales))
+
+
+@kinds_and_types
+@pytest.mark.parametrize("smooth, rotate", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_quantise(kind, codes, smooth, rotate):
+    """Each number is within half a step of what it should be: from the definition of each idea."""
+    x = normal(2, 3, 50, 64, seed=5) + 20 * (np.arange(64) % 32 == 0)
+    want = x.astype("f8")
+    mean = want.mean(2, keepdims=True)
+    signs = np.array([[(-1) ** bin(i & j).count("1") for i in range(64)] for j in range(64)])
+    want = (want - mean * smooth) @ (signs / 8 if rotate else np.eye(64))
+    dtype_of(kind, codes)  # skips without ml_dtypes
+    got, scale, *means = five_steps.quantise(on(kind, x.astype("f4").swapaxes(1, 2).copy()).swapaxes(1, 2), codes,
+                                             smooth=smooth, rotate=rotate)
+    most, largest = abs(want).max((2, 3)), 127 if codes == "int8" else 448
+    least = most / largest if codes == "int8" else 2 ** np.ceil(np.log2(most / largest))
+    assert np.allclose(taken(scale), least, rtol=1e-5)
+    error = abs(taken(got if kind == "numpy" else got.float()) * taken(scale)[:, :, None, None] - want)
+    step = least[:, :, None, None] / 2 if codes == "int8" else np.maximum(abs(want) / 16, least[:, :, None, None] / 1024)
+    assert (error <= 1.0001 * step + 1e-5).all()
+    assert len(means) == smooth and all(np.allclose(taken(a), mean[:, :, 0], atol=1e-5) for a in means)
 
 
 @pytest.mark.parametrize("options, words", [
@@ -109,6 +170,8 @@ def test_wrong_types_are_named():
         tensors = [torch.from_numpy(a) for a in (q, k, v)]
         with pytest.raises(five_steps.FiveStepsError, match="have no gradient"):
             five_steps.attention(tensors[0].requires_grad_(), *tensors[1:], k_scale=1.0, v_scale=1.0)
+    with pytest.raises(five_steps.FiveStepsError, match="kernel is given, which is for q, k and v in 8 bits"):
+        five_steps.attention(q, q[:, :2], q[:, :2], kernel="tuned")
     pages = np.zeros((2, 2, 16, 16), "i1")
     with pytest.raises(five_steps.FiveStepsError, match="k_scale is not given; int8 pages need one"):
         five_steps.append(q[:, :, :2], q[:, :, :2], pages, pages, None, 0)

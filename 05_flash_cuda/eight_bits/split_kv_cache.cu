@@ -5,11 +5,10 @@
  *
  * A step of decoding takes as long as reading the cache does, so half the bytes are half the time.
  * The codes stay in 8 bits up to the registers (split_kv/codes.h).  Widening them is exact, and the
- * two scales of a key head are factors of all its scores and of its output.  So with queries in
- * float16 and scales that are powers of two the result should have the bits that split_kv gives on
- * the widened codes, where the tensor core's sum of 16 products does not depend on their order
- * (nobody has compared them).  With queries in bfloat16 it is more accurate than split_kv's: the
- * weights are rounded to float16. */
+ * two scales of a key head are factors of all its scores and of its output.  With queries in float16 and
+ * scales that are powers of two the result has the bits that split_kv gives on the widened codes, but for
+ * the order in which 16 products are added (tests/test_eight_bits.c compares them).  With queries in
+ * bfloat16 it is more accurate than split_kv's: the weights are rounded to float16. */
 #define PART_OF_A_PROBLEM
 #include "split_kv/split_kv.cu"
 

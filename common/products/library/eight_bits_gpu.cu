@@ -180,7 +180,7 @@ static __global__ __launch_bounds__(THREADS) void mean_kernel(const struct quant
     q.mean[blockIdx.x * blockDim.x + threadIdx.x] = sum / (float)q.rows;
 }
 
-/* scale = the largest number / the largest code; 0 before. */
+/* scale = the largest number / the largest code, of e4m3 the next power of two; 0 before. */
 template <class T, int PER>
 static __global__ __launch_bounds__(THREADS) void scale_kernel(const struct quantised q)
 {
@@ -191,7 +191,9 @@ static __global__ __launch_bounds__(THREADS) void scale_kernel(const struct quan
         for (int e = 0; e < PER; e++) most = fmaxf(most, fabsf(x[e]));
     }
     most = lanes_max<WARP>(most) / (q.to == INT8 ? 127.0f : 448.0f);
-    if (threadIdx.x % WARP == 0) atomicMax((unsigned *)&q.scale[blockIdx.x], __float_as_uint(most));
+    unsigned bits = __float_as_uint(most);
+    if (q.to == E4M3) bits = (bits + 0x7fffffu) & 0xff800000u;
+    if (threadIdx.x % WARP == 0) atomicMax((unsigned *)&q.scale[blockIdx.x], bits);
 }
 
 template <class T, int PER>

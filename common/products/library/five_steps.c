@@ -242,7 +242,9 @@ static void quantise_on_cpu(enum dtype type, const struct five_steps_quantise_pr
             prepare_row(type, p, bh, j, mean, x);
             for (size_t c = 0; c < d; c++) most = fmaxf(most, fabsf(x[c]));
         }
-        p->scale[bh] = most / dtypes[to].largest;
+        uint32_t bits = f32_bits(most / dtypes[to].largest);
+        if (to == E4M3) bits = (bits + 0x7fffffu) & 0xff800000u; /* up to a power of two */
+        p->scale[bh] = f32_from_bits(bits);
         for (size_t j = 0; j < p->rows; j++) {
             prepare_row(type, p, bh, j, mean, x);
             for (size_t c = 0; c < d; c++)

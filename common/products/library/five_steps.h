@@ -149,6 +149,7 @@ struct five_steps_attention_problem {
 
 /* Since 1.8.  Numbers as codes of 8 bits, with the least scale of each head at which none saturates:
  *     x' = rotate(x - mean),   scale = max |x'| / largest code,   codes = x' / scale, rounded
+ * that of e4m3 rounded up to a power of two, which costs no accuracy: codes times scale are exact in 16 bits.
  * smooth: the mean row is subtracted (of keys: softmax stays, lse falls by scale q.mean).  rotate: each row
  * is multiplied by the Hadamard matrix / sqrt(head_dim); q and k alike have the same products. */
 struct five_steps_quantise_problem {

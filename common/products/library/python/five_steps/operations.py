@@ -227,7 +227,8 @@ def _lengths(kind, lengths, longest, room):
 
 
 def quantise(x, to="float8_e4m3fn", *, smooth=False, rotate=False):
-    """Numbers as codes of 8 bits, and the least scale of each head at which none saturates.
+    """Numbers as codes of 8 bits, and the least scale of each head at which none saturates; that of e4m3 is
+    rounded up to a power of two, so that codes times scale are exact in 16 bits.
 
     x [batch, heads, rows, head_dim], head_dim 32, 64, 128 or 256.  to: "float8_e4m3fn" or "int8".
     smooth: the mean row of each head is subtracted first.  Of keys: no softmax changes, lse falls by
