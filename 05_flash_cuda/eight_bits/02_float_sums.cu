@@ -7,4 +7,7 @@
  * o waits to be stored later.  notes/eight_bits.md has price and error for 1, 2, 4 and 8 tiles. */
 #include "attention8.h"
 
-EIGHT_BITS_RUNG(eight_bits_sums, "sums in float every 8 tiles", E4M3, e4m3, e4m3, 8);
+#ifndef SUM_TILES
+#define SUM_TILES 8
+#endif
+EIGHT_BITS_RUNG(eight_bits_sums, "sums in float every 8 tiles", E4M3, e4m3, e4m3, SUM_TILES);

@@ -199,7 +199,7 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
     warpgroup_fence_operand(x.s);
     release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
+    if (FIRST || C::ALIGNED) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
     weigh<C>(x.s, x.rows, x.c, p);
     if (!FIRST) {
@@ -208,7 +208,13 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
         release(kv.v_empty, x.v_at);
         if (C::SUMS > 0 && n % (C::SUMS > 0 ? C::SUMS : 1) == 0) flush(x, sm, w, n == C::SUMS);
     }
-    if (!FIRST && may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
+    if (C::ALIGNED && !FIRST) {
+        if (__any_sync(0xffffffffu, alpha[0] < 1.0f || alpha[1] < 1.0f)) {
+            scale_rows(x.o, alpha);
+            const float nothing[C::DV / 2] = {};
+            if (C::SUMS > 0 && n >= C::SUMS) add_sums(sm, nothing, alpha);
+        }
+    } else if (!FIRST && may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
 #pragma unroll
     for (int i = 0; i < C::WEIGHTS; i++) x.p[i] = copied(p[i]);
     warpgroup_fence_operand(x.o);

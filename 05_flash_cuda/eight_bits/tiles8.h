@@ -26,9 +26,13 @@ struct config8 {
     static constexpr bool Q_IN_REGISTERS = Q_REGISTERS;
     static constexpr bool LATE_TURN = LATE; /* it passes when the scores are ready (rung 14) */
     static constexpr int WEIGHTS = WIDE ? Bc / 4 : Bc / 8; /* registers */
+#ifndef TRUE_MAX
+#define TRUE_MAX 0
+#endif
+    static constexpr bool ALIGNED = TRUE_MAX && !WIDE;
     /* The exponent of the largest weight, of the first block and of a block weighed again: then
      * Bc / 4 equal weights do not pass the limit, or a row is weighed twice for ever. */
-    static constexpr int FIRST_LARGEST = WIDE ? 0 : 6, LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
+    static constexpr int FIRST_LARGEST = WIDE ? 0 : ALIGNED ? 8 : 6, LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
     static constexpr float LIMIT_OF_SUM = WIDE ? 64.0f : 448.0f;
     static_assert((Bc / 4 << LARGEST) <= LIMIT_OF_SUM, "see LARGEST");
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);

@@ -18,6 +18,7 @@ whose error is above the allowed one, or NaN, is not written; then the exit stat
     backward   the backward pass alone; flops are 2 (3 head_dim + 2 head_dim_v) per pair
     caches     one query per sequence over caches of different lengths (peers_caches.py)
     serving    windows, packed sequences, sinks and a soft cap (peers_serving.py)
+    eight_bits attention in 8 bits, caches of 8 bits, numbers to codes (peers_eight_bits.py)
     softmax    PyTorch's, at the shapes of the GPU variants that `bench` wrote into FILE; the ceiling is a copy
     multi_gpu  PyTorch's context_parallel on all GPUs (peers_multi_gpu.py)
 
@@ -40,7 +41,7 @@ from peers_methods import ALL_PEERS, FLASH, PEERS, WRITES_LSE, Library, peer
 from peers_run import TYPES, Problem, Run
 from peers_shapes import planned, shape_of, tokens
 
-ROOMS = ("caches", "serving", "multi_gpu")  # parts with a file of their own
+ROOMS = ("caches", "serving", "eight_bits", "multi_gpu")  # parts with a file of their own
 HARD = ("normal", "x30", "growing", "spike", "steep")
 # the last rungs of the backward ladder, by head_dim
 UP_TO_64, UP_TO_128, WIDER = "gradient_narrow_heads", "gradient_overlap", "gradient_wide_heads"
@@ -149,6 +150,7 @@ def main():
         "--shape": {"type": shape_of, "action": "append", "help": f"no part, but {shape_of.__doc__}"},
         "--op": {"default": "attention", "choices": ["attention", "backward"], "help": "of --shape"},
         "--dtype": {"default": "bf16", "choices": [*TYPES]},
+        "--sums": {"type": int, "default": 0, "help": "of eight_bits: the library's tiles of a sum"},
         "--regimes": {"default": "cold,sustained"}})
     args, parts = run.args, run.args.parts.split(",")
     problems = [(shape, args.dtype, ("cold", "sustained"), "bhld", args.op) for shape in args.shape or ()] \
