@@ -7,7 +7,7 @@
  * o waits to be stored later.  notes/eight_bits.md has price and error for 1, 2, 4 and 8 tiles. */
 #include "attention8.h"
 
-#ifndef SUM_TILES
-#define SUM_TILES 8
+#ifndef TILES_OF_A_SUM
+#define TILES_OF_A_SUM 8
 #endif
-EIGHT_BITS_RUNG(eight_bits_sums, "sums in float every 8 tiles", E4M3, e4m3, e4m3, SUM_TILES);
+EIGHT_BITS_RUNG(eight_bits_sums, "sums in float every 8 tiles", E4M3, e4m3, e4m3, TILES_OF_A_SUM);

@@ -8,7 +8,7 @@ d = 128, cold and sustained; the ceiling of products in 8 bits is PyTorch's in e
 mean square of o - o64 over that of o64, of the rounded inputs, on the last queries of the first head.
 Beside the CSV, STEM_errors.csv has the errors before rounding: inputs of several kinds, as they are and
 after smoothing and rotating, and how many needles are found in 128k keys.  `--sums N` says after how
-many tiles the library was built to add sums in float (-DSUM_TILES=N): then only that kernel is measured.
+many tiles the library was built to add sums in float (-DTILES_OF_A_SUM=N): then only that kernel is measured.
 """
 import math
 import pathlib
