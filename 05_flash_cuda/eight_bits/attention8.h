@@ -6,7 +6,8 @@
  *   maximum  a weight has at most 448, so the reference of the first block does not last.  Weights
  *            become operands without touching the scores.  So the scores are still there when the
  *            weights' sum says that one may be too large: then the block is weighed again with its
- *            maximum, and with smaller weights, so that the sum of equal ones no longer says so
+ *            maximum as 256, or, where it is not alone, with weights so small that the sum of equal
+ *            ones no longer says so
  *
  * Exponentials take as long as both products at d = 128.  A score costs three and a half
  * instructions: a multiply-add, an exponential, an addition to l, half a conversion.  No maximum, no

@@ -158,14 +158,20 @@ template <class C>
 static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &sm, int n,
                                                    const float (&l)[2], uint32_t (&p)[C::WEIGHTS])
 {
-    float alpha[2];
-    x.rows.l[0] = l[0], x.rows.l[1] = l[1];
-    refer_to_block<C>(x.s, x.rows, x.c, C::LARGEST, alpha);
-    weigh<C>(x.s, x.rows, x.c, p);
-    scale_rows(x.o, alpha);
+    float alpha[2], all[2] = {1.0f, 1.0f};
+#pragma unroll 1
+    for (int largest = C::ALONE;; largest = C::LARGEST) {
+        x.rows.l[0] = l[0] * all[0], x.rows.l[1] = l[1] * all[1];
+        refer_to_block<C>(x.s, x.rows, x.c, (float)largest, alpha);
+        all[0] *= alpha[0], all[1] *= alpha[1];
+        const float before[2] = {x.rows.l[0], x.rows.l[1]};
+        weigh<C>(x.s, x.rows, x.c, p);
+        if (largest == C::LARGEST || !may_be_too_large<C>(x.rows, before)) break;
+    }
+    scale_rows(x.o, all);
     if (C::SUMS > 0 && n >= C::SUMS) {
         const float nothing[C::DV / 2] = {};
-        add_sums(sm, nothing, alpha);
+        add_sums(sm, nothing, all);
     }
 }
 
@@ -199,7 +205,7 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
     warpgroup_fence_operand(x.s);
     release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST || C::ALIGNED) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
+    if (FIRST) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
     weigh<C>(x.s, x.rows, x.c, p);
     if (!FIRST) {
@@ -208,13 +214,7 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
         release(kv.v_empty, x.v_at);
         if (C::SUMS > 0 && n % (C::SUMS > 0 ? C::SUMS : 1) == 0) flush(x, sm, w, n == C::SUMS);
     }
-    if (C::ALIGNED && !FIRST) {
-        if (__any_sync(0xffffffffu, alpha[0] < 1.0f || alpha[1] < 1.0f)) {
-            scale_rows(x.o, alpha);
-            const float nothing[C::DV / 2] = {};
-            if (C::SUMS > 0 && n >= C::SUMS) add_sums(sm, nothing, alpha);
-        }
-    } else if (!FIRST && may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
+    if (!FIRST && may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
 #pragma unroll
     for (int i = 0; i < C::WEIGHTS; i++) x.p[i] = copied(p[i]);
     warpgroup_fence_operand(x.o);

@@ -26,13 +26,11 @@ struct config8 {
     static constexpr bool Q_IN_REGISTERS = Q_REGISTERS;
     static constexpr bool LATE_TURN = LATE; /* it passes when the scores are ready (rung 14) */
     static constexpr int WEIGHTS = WIDE ? Bc / 4 : Bc / 8; /* registers */
-#ifndef TRUE_MAX
-#define TRUE_MAX 0
-#endif
-    static constexpr bool ALIGNED = TRUE_MAX && !WIDE;
-    /* The exponent of the largest weight, of the first block and of a block weighed again: then
-     * Bc / 4 equal weights do not pass the limit, or a row is weighed twice for ever. */
-    static constexpr int FIRST_LARGEST = WIDE ? 0 : ALIGNED ? 8 : 6, LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
+    /* The exponent of the largest weight: of the first block; of a block weighed again, so that small
+     * weights survive beside a large one; and where that one is not alone, so that Bc / 4 equal
+     * weights do not pass the limit, or a row is weighed twice for ever. */
+    static constexpr int FIRST_LARGEST = WIDE ? 0 : 6, ALONE = WIDE ? 0 : 8;
+    static constexpr int LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
     static constexpr float LIMIT_OF_SUM = WIDE ? 64.0f : 448.0f;
     static_assert((Bc / 4 << LARGEST) <= LIMIT_OF_SUM, "see LARGEST");
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
@@ -50,7 +48,7 @@ template <int HEAD_DIM, class SCORES, class VALUES, int SUMS> struct tiles8 {
         std::conditional_t<HEAD_DIM == 256,
                            config8<256, SCORES, VALUES, SUMS, 2, 64, 2, false, false>,
         std::conditional_t<WIDE || SUMS != 0,
-                           config8<128, SCORES, VALUES, SUMS, 2, 128, 2, false, false>,
+                           config8<128, SCORES, VALUES, SUMS, 2, 128, 2, false, WIDE>,
                            config8<128, SCORES, VALUES, SUMS, 3, 96, 3, false, true>>>>;
 };
 

@@ -123,7 +123,7 @@ def quantising(run, shape):
         return (x / scale).to(torch.float8_e4m3fn), scale
     moved = 3.0 * k.numel()
     p = run.problem(shape, "bf16", "numbers to codes", "read", flops=0, work=moved, bytes_predicted=moved,
-                    peak_bytes=0, note="smoothed and rotated", op="quantise")
+                    peak_bytes=0, note="bhld; smoothed and rotated", op="quantise")
     run.compilers |= {"quantise": run.compilers["five_steps"], "pytorch": run.compilers["pytorch-cudnn"]}
     p.add("quantise", lambda: lambda: run.five_steps.quantise(k, smooth=True, rotate=True))
     p.add("pytorch", lambda: composed, stage="peer")

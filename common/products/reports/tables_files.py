@@ -55,23 +55,47 @@ def eight_bits(data, of):
         for row in rows[(of_sums == (of == "sums")) & rows.way.str.fullmatch(ways)].itertuples()}), []
 
 
-@table("eight-bits-gpu")
-def eight_bits_gpu(data):
-    """TFLOP/s beside FlashAttention-3's in the same run, and errors on rounded inputs of 16k keys."""
-    def problem_of(row):
-        return f"{'causal' if int(row.causal) else 'full'} {si(int(row.seqlen))}"
+def of_eight_bits(data, regime, note, op="attention"):
+    """{(method, 'causal 8k'): its line} of one regime."""
+    rows = each(data.file("hopper/eight_bits.csv", read_lines))
+    return {(row.variant.replace(";", ","), f"{'causal' if int(row.causal) else 'full'} {si(int(row.seqlen_k))}"): row
+            for row in rows if row.op == op and row.flags.startswith(f"{regime}; bhld; {note}")}
 
-    rows, cells = each(data.file("hopper/eight_bits.csv", read_lines)), {}
-    peers = {(row.run, problem_of(row)): float(row.median_tflops) for row in rows if row.method.startswith("flash")}
-    for row in rows:
-        rate, peer, key = float(row.median_tflops), peers[row.run, problem_of(row)], (row.method, problem_of(row))
-        cells[key] = f"{rate:.0f} ({rate / peer:.2f})" if rate != peer else ", ".join(
-            f"{x:.0f}" for (_, problem), x in peers.items() if problem == key[1])
-    for row in each(data.file("hopper/eight_bits_errors.csv", read_lines)):
-        if int(row.seqlen_k) == 16384 and any(row.method == method for method, _ in cells):
-            cells[row.method, f"error, values of mean {row.mean_of_v}"] = f"{100 * float(row.error):.3g} %"
-    return (f"d = 128, TFLOP/s (of FlashAttention-3's in the same run); {row.machine}, {row.date}.",
+
+@table("eight-bits-gpu-(cold|sustained)")
+def eight_bits_gpu(data, regime):
+    """TFLOP/s beside FlashAttention-3's in the same run."""
+    rows = of_eight_bits(data, regime, "no lse")
+    cells = {}
+    for (method, problem), row in rows.items():
+        rate, peer = float(row.gflops) / 1000, float(rows["flash-attention-3", problem].gflops) / 1000
+        cells[method, problem] = f"{rate:.0f}" + f" ({rate / peer:.2f})" * (rate != peer)
+    return (f"d = 128, {regime}, TFLOP/s (of FlashAttention-3's); {row.machine}, {row.date[:10]}, commit {row.commit}.",
             grid("kernel", cells), [])
+
+
+@table("eight-bits-errors")
+def eight_bits_errors(data):
+    """Errors on a GPU, in percent of o's root mean square, before q, k and v are rounded."""
+    rows = each(data.file("hopper/eight_bits_errors.csv", read_lines))
+    return "", grid("kernel", {
+        (f"{row.method.replace(';', ',')}{', ' * bool(row.way)}{row.way}", row.input.replace(";", ",")):
+        f"{100 * float(row.error):.2g}" + (f", found {100 * float(row.found):.0f} %" if row.found else "")
+        for row in rows}), []
+
+
+@table("eight-bits-caches")
+def eight_bits_caches(data):
+    """A prefill over a cache in 8 bits beside one in 16, and codes made of numbers."""
+    cells = {}
+    for regime in ("cold", "sustained"):
+        rows = of_eight_bits(data, regime, "lse; prefill")
+        for (method, problem), row in rows.items():
+            share = float(rows["cache in bf16", problem].median_s) / float(row.median_s)
+            cells[f"{method}, {regime}", problem] = f"{float(row.gflops) / 1000:.0f}" + f" ({share:.2f})" * (share != 1)
+        for (method, problem), row in of_eight_bits(data, regime, "", "quantise").items():
+            cells[f"{method}, µs, {regime}", problem] = f"{1e6 * float(row.median_s):.0f}"
+    return "", grid("way", cells), []
 
 
 # --- Several GPUs, several processes ---
