@@ -158,6 +158,35 @@ Test(eight_bits, faults_are_rejected)
         }
 }
 
+extern const struct variant eight_bits_sums;
+
+/* 16 queries of a warp, each with a key of its own far ahead: small weights survive in every row. */
+Test(eight_bits, small_weights_survive_where_the_rows_of_a_warp_differ, .timeout = 300)
+{
+    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 16, 12288, 64, 64}, 0, 0);
+    struct inputs *in = inputs_of(p, RANDOM, E4M3);
+    struct outputs out = outputs_new(&in->problem);
+    struct arrays a = in->arrays;
+    uint8_t *k = (uint8_t *)a.k, *v = (uint8_t *)a.v;
+    in->problem.scale *= 0.5f;
+    for (size_t i = 0; i < 16; i++) {
+        float size = 0;
+        const uint8_t *q = (const uint8_t *)a.q + i * 64;
+        for (size_t c = 0; c < 64; c++) size += e4m3_to_float(q[c]) * e4m3_to_float(q[c]);
+        for (size_t c = 0; c < 64; c++)
+            k[(700 * i + 300) * 64 + c] = float_to_e4m3(
+                e4m3_to_float(q[c]) * 10.5f / (size * in->problem.scale * a.q_scale[0] * a.k_scale[0]));
+    }
+    for (size_t e = 0; e < 12288 * 64; e++) v[e] &= 0x7f;
+    outputs_bind(&out, &a);
+    run_variant(&eight_bits_sums, &in->problem, &a);
+    struct standard *standard = standard_new(&in->problem, &in->arrays);
+    struct verdict verdict = compare(standard, &out);
+    cr_expect(verdict.ok, "%s: got %g, want %g, allowed %g", verdict.reason, verdict.got, verdict.want,
+              verdict.allowed);
+    standard_free(standard), outputs_free(&out), inputs_free(in);
+}
+
 /* ---- What kernels that know no codes are given. ---- */
 
 /* k or v as rows of another type, one after another, 0 beyond a sequence's end. */

@@ -126,22 +126,6 @@ static void smooth_keys(float *k, size_t n, size_t d)
     }
 }
 
-/* x_i = H x_i / sqrt(d), H the Hadamard matrix of signs, d a power of two: rotated alike, q and k have
- * the same products.  A large column becomes a part of all.  The product with H in log2 d steps, each
- * of sums and differences of pairs.   x (n, d) */
-static void rotate_rows(float *x, size_t n, size_t d)
-{
-    for (size_t i = 0; i < n; i++, x += d) {
-        for (size_t apart = 1; apart < d; apart *= 2)
-            for (size_t c = 0; c < d; c++) {
-                float a = x[c], b = x[c ^ apart];
-                if (c & apart) continue;
-                x[c] = a + b, x[c ^ apart] = a - b;
-            }
-        for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
-    }
-}
-
 /* ---- The errors. ---- */
 
 /* o in float64. */

@@ -85,18 +85,19 @@ static __device__ __forceinline__ bool may_be_too_large(const struct rows &r, co
                                        r.l[1] - l[1] > C::LIMIT_OF_SUM);
 }
 
-/* m = max(m, the block's), with a weight of 2^largest there.  alpha is the factor of what was summed
- * before. */
+/* m = max(m, the block's), with a weight of 2^largest there, row by row.  alpha is the factor of what
+ * was summed before. */
 template <class C>
 static __device__ __forceinline__ void refer_to_block(const float (&s)[C::Bc / 2], struct rows &r,
-                                                      float c, float largest, float (&alpha)[2])
+                                                      float c, const float (&largest)[2],
+                                                      float (&alpha)[2])
 {
     float top[2];
     row_maxima(s, top);
     for (int i = 0; i < 2; i++) {
         const float before = r.mc[i];
         r.m[i] = fmaxf(r.m[i], top[i]);
-        r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : fmaf(r.m[i], c, -largest);
+        r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : fmaf(r.m[i], c, -largest[i]);
         alpha[i] = exp2_fast(before - r.mc[i]);
         r.l[i] *= alpha[i];
     }
@@ -153,21 +154,30 @@ static __device__ __forceinline__ void take_sums(consumer8<C> &x, memory8<C> &sm
     }
 }
 
-/* Weighs the block again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
+/* Weighs the block again with its maximum, which gets the largest weight that leaves room for the others
+ * of its row: the rows of a warp differ.  `l` is the rows' l without the block.  It is not in o yet. */
 template <class C>
 static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &sm, int n,
                                                    const float (&l)[2], uint32_t (&p)[C::WEIGHTS])
 {
-    float alpha[2], all[2] = {1.0f, 1.0f};
-#pragma unroll 1
-    for (int largest = C::ALONE;; largest = C::LARGEST) {
+    float alpha[2], all[2] = {1.0f, 1.0f}, largest[2] = {C::ALONE, C::ALONE};
+    bool again;
+    do {
         x.rows.l[0] = l[0] * all[0], x.rows.l[1] = l[1] * all[1];
-        refer_to_block<C>(x.s, x.rows, x.c, (float)largest, alpha);
+        refer_to_block<C>(x.s, x.rows, x.c, largest, alpha);
         all[0] *= alpha[0], all[1] *= alpha[1];
         const float before[2] = {x.rows.l[0], x.rows.l[1]};
         weigh<C>(x.s, x.rows, x.c, p);
-        if (largest == C::LARGEST || !may_be_too_large<C>(x.rows, before)) break;
-    }
+        again = false;
+        for (int i = 0; i < 2; i++) { /* the four threads of a row agree */
+            float most = x.rows.l[i] - before[i];
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            if (most <= C::LIMIT_OF_SUM || largest[i] <= C::LARGEST) continue;
+            largest[i] = C::LARGEST;
+            again = true;
+        }
+    } while (__any_sync(0xffffffffu, again));
     scale_rows(x.o, all);
     if (C::SUMS > 0 && n >= C::SUMS) {
         const float nothing[C::DV / 2] = {};
@@ -205,7 +215,8 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
     warpgroup_fence_operand(x.s);
     release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
+    const float first_largest[2] = {C::FIRST_LARGEST, C::FIRST_LARGEST};
+    if (FIRST) refer_to_block<C>(x.s, x.rows, x.c, first_largest, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
     weigh<C>(x.s, x.rows, x.c, p);
     if (!FIRST) {

@@ -1,7 +1,8 @@
 """figures_ladder.py: what the rungs of stage 5 reach, and which units are busy."""
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
-from style import caption, label_ends, matplotlib, offset, plt, value_axis
+from results import each, read_lines
+from style import caption, label_ends, matplotlib, offset, plain, plt, value_axis
 from tables_ladder import read_profile
 
 
@@ -78,3 +79,26 @@ def treads(axis, lines, roof, labelled):
         axis.axhline(height, color="black", linewidth=1, linestyle=":")
     if labelled:
         label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
+
+
+@figure("eight_bits")
+def eight_bits(data):
+    """Error against speed of attention in 8 bits: of values with a mean, and of values without."""
+    errors = {(row.input, row.method): 100 * float(row.error)
+              for row in each(data.file("hopper/eight_bits_errors.csv", read_lines)) if not row.way}
+    drawn, axis = plt.subplots(figsize=(7.2, 3.9), layout="constrained")
+    for row in each(data.file("hopper/eight_bits.csv", read_lines)):
+        rate, method = float(row.gflops or 0) / 1000, {"cache in bf16": "bf16"}.get(row.variant, row.variant)
+        if (row.op, row.seqlen_k, row.causal, row.flags[:4]) != ("attention", "16384", "0", "cold") or (
+                ("normal", method) not in errors):
+            continue
+        ends = [errors[kind, method] for kind in ("normal", "mean of v 1")]
+        colour = "tab:orange" if method.startswith("flash") else "0.4" if method == "bf16" else "tab:blue"
+        axis.plot([rate, rate], ends, color="0.8", linewidth=1, zorder=1)
+        axis.plot(rate, ends[0], "o", color=colour, fillstyle="none")
+        axis.plot(rate, ends[1], "D", color=colour, markersize=5)
+        offset(axis, method.removeprefix("eight_bits_").replace(";", ","), (rate, ends[1]), (6, 4), fontsize=7.5)
+    axis.set(title="Circles: values of mean 0.  Diamonds: of mean 1", xlabel="TFLOP/s, 16k keys, d = 128",
+             ylabel="error of o, percent", yscale="log")
+    plain(axis)
+    return drawn

@@ -55,47 +55,51 @@ def eight_bits(data, of):
         for row in rows[(of_sums == (of == "sums")) & rows.way.str.fullmatch(ways)].itertuples()}), []
 
 
-def of_eight_bits(data, regime, note, op="attention"):
-    """{(method, 'causal 8k'): its line} of one regime."""
-    rows = each(data.file("hopper/eight_bits.csv", read_lines))
-    return {(row.variant.replace(";", ","), f"{'causal' if int(row.causal) else 'full'} {si(int(row.seqlen_k))}"): row
-            for row in rows if row.op == op and row.flags.startswith(f"{regime}; bhld; {note}")}
+def of_eight_bits(data, note, op="attention"):
+    """{(method, 'causal 8k'): its lines, cold and sustained}."""
+    found = {}
+    for row in each(data.file("hopper/eight_bits.csv", read_lines)):
+        if row.op == op and row.flags.split("; ", 1)[1].startswith(f"bhld; {note}"):
+            mask = "causal" if int(row.causal) else "full"
+            found.setdefault((row.variant.replace(";", ","), f"{mask} {si(int(row.seqlen_k))}"), []).append(row)
+    return found
 
 
-@table("eight-bits-gpu-(cold|sustained)")
-def eight_bits_gpu(data, regime):
+def rates_beside(found, peer):
+    """Cells of rates, cold / sustained, and their shares of the peer's."""
+    def text(row, other):
+        rate, of_peer = float(row.gflops) / 1000, float(other.gflops) / 1000
+        return f"{rate:.0f}" + f" ({rate / of_peer:.2f})" * (row is not other)
+    return {(method, problem): " / ".join(map(text, rows, found[peer, problem]))
+            for (method, problem), rows in found.items()}
+
+
+@table("eight-bits-gpu")
+def eight_bits_gpu(data):
     """TFLOP/s beside FlashAttention-3's in the same run."""
-    rows = of_eight_bits(data, regime, "no lse")
-    cells = {}
-    for (method, problem), row in rows.items():
-        rate, peer = float(row.gflops) / 1000, float(rows["flash-attention-3", problem].gflops) / 1000
-        cells[method, problem] = f"{rate:.0f}" + f" ({rate / peer:.2f})" * (rate != peer)
-    return (f"d = 128, {regime}, TFLOP/s (of FlashAttention-3's); {row.machine}, {row.date[:10]}, commit {row.commit}.",
-            grid("kernel", cells), [])
+    found = of_eight_bits(data, "no lse")
+    row = next(iter(found.values()))[0]
+    return (f"d = 128, cold / sustained, TFLOP/s (of FlashAttention-3's); {row.machine}, {row.date[:10]}, commit "
+            f"{row.commit}.", grid("kernel", rates_beside(found, "flash-attention-3")), [])
 
 
 @table("eight-bits-errors")
 def eight_bits_errors(data):
-    """Errors on a GPU, in percent of o's root mean square, before q, k and v are rounded."""
+    """Errors on a GPU, in percent of o's root mean square, before q, k and v are rounded: of the inputs as they
+    are, and smoothed and rotated."""
     rows = each(data.file("hopper/eight_bits_errors.csv", read_lines))
     return "", grid("kernel", {
-        (f"{row.method.replace(';', ',')}{', ' * bool(row.way)}{row.way}", row.input.replace(";", ",")):
+        (f"{row.method.replace(';', ',')}{', smoothed and rotated' * bool(row.way)}", row.input.replace(";", ",")):
         f"{100 * float(row.error):.2g}" + (f", found {100 * float(row.found):.0f} %" if row.found else "")
-        for row in rows}), []
+        for row in rows if row.way in ("", "both") and "tile" not in row.method}), []
 
 
 @table("eight-bits-caches")
 def eight_bits_caches(data):
     """A prefill over a cache in 8 bits beside one in 16, and codes made of numbers."""
-    cells = {}
-    for regime in ("cold", "sustained"):
-        rows = of_eight_bits(data, regime, "lse; prefill")
-        for (method, problem), row in rows.items():
-            share = float(rows["cache in bf16", problem].median_s) / float(row.median_s)
-            cells[f"{method}, {regime}", problem] = f"{float(row.gflops) / 1000:.0f}" + f" ({share:.2f})" * (share != 1)
-        for (method, problem), row in of_eight_bits(data, regime, "", "quantise").items():
-            cells[f"{method}, µs, {regime}", problem] = f"{1e6 * float(row.median_s):.0f}"
-    return "", grid("way", cells), []
+    times = {(f"{method}, µs", problem): " / ".join(f"{1e6 * float(row.median_s):.0f}" for row in rows)
+             for (method, problem), rows in of_eight_bits(data, "", "quantise").items()}
+    return "", grid("way", rates_beside(of_eight_bits(data, "lse; prefill"), "cache in bf16") | times), []
 
 
 # --- Several GPUs, several processes ---
