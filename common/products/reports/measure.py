@@ -122,6 +122,8 @@ PARTS = {
                        [f"{PEERS} {LAST} --parts lengths,untuned,layouts --seconds 0.5"], 3),
     "hard": Part("difficult data", "hopper/hard.csv", [f"{PEERS} {LAST} --parts hard --seconds 0.5"], 3),
     "caches": Part("decoding, beside libraries", "hopper/decode.csv", [f"{PEERS} --parts caches --seconds 0.2"], 3),
+    "eight_bits": Part("attention in 8 bits, beside FlashAttention-3", "hopper/eight_bits.csv",
+                       [f"{PEERS} --parts eight_bits"]),
     "serving": Part("windows, packed sequences, sinks, a soft cap", "hopper/serving.csv",
                     [f"{PEERS} --parts serving --seconds 0.6"]),
     "softmax": Part("softmax of stages 1 to 3 on a GPU, and PyTorch's", "h200_softmax.csv",
