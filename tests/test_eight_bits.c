@@ -281,15 +281,15 @@ Test(eight_bits, split_kv_over_codes_is_split_kv_on_their_numbers)
 /* The GPU's kernels give the codes of the CPU; of means the sums have another order. */
 Test(eight_bits, numbers_become_the_same_codes_everywhere)
 {
-    enum { HEADS = 6, ROWS = 90, DIM = 64 };
-    static float x[HEADS * ROWS * DIM], scale[2][HEADS], mean[2][HEADS * DIM];
-    static uint8_t codes[2][HEADS * ROWS * DIM];
+    enum { N = 6, N_ROWS = 90, DIM = 64 };
+    static float x[N * N_ROWS * DIM], scale[2][N], mean[2][N * DIM];
+    static uint8_t codes[2][N * N_ROWS * DIM];
     struct random r = {1};
-    for (size_t e = 0; e < HEADS * ROWS * DIM; e++) x[e] = 1 + random_normal(&r);
+    for (size_t e = 0; e < N * N_ROWS * DIM; e++) x[e] = 1 + random_normal(&r);
     for (int way = 0; way < 8; way++) {
         struct five_steps_error error;
         struct five_steps_quantise_problem p = {
-            .size = sizeof p, .batch = 2, .heads = 3, .rows = ROWS, .head_dim = DIM, .x = x,
+            .size = sizeof p, .batch = 2, .heads = 3, .rows = N_ROWS, .head_dim = DIM, .x = x,
             .to = way & 1 ? FIVE_STEPS_INT8 : FIVE_STEPS_E4M3, .rotate = way >> 1 & 1, .smooth = way >> 2};
         for (int device = CPU; device <= GPU; device++) {
             p.device = device, p.codes = codes[device], p.scale = scale[device], p.mean = mean[device];
@@ -298,7 +298,7 @@ Test(eight_bits, numbers_become_the_same_codes_everywhere)
         size_t differ = 0;
         for (size_t e = 0; e < sizeof *codes; e++) differ += codes[0][e] != codes[1][e];
         cr_expect(differ <= (p.smooth ? 5 : 0), "way %d: %zu codes differ", way, differ);
-        for (int h = 0; h < HEADS; h++)
+        for (int h = 0; h < N; h++)
             cr_expect(fabsf(scale[0][h] - scale[1][h]) <= 1e-5f * scale[0][h] * (float)p.smooth, "way %d", way);
         p.head_dim = 48;
         cr_expect(five_steps_quantise(&p, &error) == FIVE_STEPS_UNSUPPORTED);
