@@ -215,7 +215,7 @@ static void draw_features(struct random *r, struct draft *d)
     p->has_sinks = random_below(r, 3) == 0;
     p->packed = random_below(r, 3) == 0;
     if (p->op == OP_ATTENTION && random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
-    else if (p->op == OP_ATTENTION) p->has_lengths = random_below(r, 3) == 0;
+    else if (p->op == OP_ATTENTION && !p->packed) p->has_lengths = random_below(r, 3) == 0;
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     d->lie = (enum rows_lie)random_below(r, 3);
     if (p->has_bias) d->bias = (enum bias_form)random_below(r, 5);
