@@ -26,6 +26,7 @@
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make machines        the CPU code built by gcc and clang for other machines, ARM too
 #   make fuzz            hostile files and options, under sanitizers (SECONDS=60)
+#   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
 #   make gallery         plant every known bug: which case catches it? (BUG=name QUICK=1)
 #   make eight_bits      the error of attention in 8 bits, idea by idea
 #

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "problem/dtype.h"
+#include "problem/host_memory.h"
 #include "vector/half.h"
 #include "verification/compare.h"
 
@@ -40,6 +41,8 @@ static void expect(const struct inputs *in, const struct fault *f)
     cr_expect(v.ok == !f->reason, "%s, element %td: %s", array_list[f->array].name, f->at, v.reason);
     cr_expect(v.ok || (!strcmp(v.reason, f->reason) && !strcmp(index, f->where)), "%s at %s, not %s",
               v.reason, index, f->reason);
+    s->broken = xcalloc(8, 1); /* by a broken yardstick nothing is accepted */
+    cr_expect(!compare(s, &out).ok);
     standard_free(s);
     outputs_free(&out);
 }
@@ -206,6 +209,25 @@ Test(losses, a_key_or_a_hundred_thousandth_of_the_scale)
             cr_expect(!accepts_of(in, &masked, ARRAY_O, (struct change){0}), "%zu", sizes[i]);
             cr_expect(type || i || !accepts_of(in, &scaled, ARRAY_O, (struct change){0}),
                       "beyond 127 keys, storing the scores errs as much");
+            inputs_free(in);
+        }
+}
+
+/* A thousandth of anything, where 16 bits hold the weights and ds exactly. */
+Test(losses, a_thousandth_in_16_bits)
+{
+    static const struct { const char *name; enum array array; double share; } of[] = {
+        {"attention-powers-20x256-d64-scale0.693147", ARRAY_O, 1e-3},
+        {"attention-powers@2048-20x128-d64-scale0.693147", ARRAY_LSE, 1e-6}, /* 11 ulp */
+        {"backward-powers-20x256-d64-scale0.125", ARRAY_DQ, 1e-3},
+        {"backward-powers-20x256-d64-scale0.125", ARRAY_DK, 1e-3},
+        {"backward-powers-20x256-d64-scale0.693147", ARRAY_DV, 4e-3}, /* few bits: half a spacing */
+        {"backward-powers-21x128-d64-b1h2kv2-sinks", ARRAY_DSINKS, 1e-3}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int type = F16; type <= BF16; type++) {
+            struct inputs *in = inputs_new(test_case_find(of[i].name), (enum dtype)type, 1);
+            cr_expect(ACCEPTS(in, of[i].array, .more = 0));
+            cr_expect(!ACCEPTS(in, of[i].array, .relative = of[i].share), "%s", of[i].name);
             inputs_free(in);
         }
 }

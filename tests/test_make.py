@@ -67,8 +67,9 @@ def test_what_cannot_be_meant_is_refused_with_a_line(place, request_, line):
 def test_what_a_user_gives_reaches_the_program_as_one_word(place):
     program, python = place / "b/03_online_softmax", place / "b/python"
     write(program, '#!/bin/sh\nprintf "[%s]" "$@"\n', 0o755)
-    done = make("-o", program, "trace", "3", "ROW=1;$HOME 'x", want=None)
-    assert "[1;$HOME 'x]" in done.out, done
+    for verb, name in (("trace 3", "ROW"), ("differential", "PROBLEMS"), ("differential", "SEED")):
+        done = make("-o", program, "-o", "build", *verb.split(), f"{name}=1;$HOME 'x", want=None)
+        assert "[1;$HOME 'x]" in done.out, done
     write(python, str(program))
     done = make("NO_INSTALL=1", "-o", program, "map", "HEAD=$(id)", "PYTHON=" + str(program))
     assert "[$(id)]" in done.out, done

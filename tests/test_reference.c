@@ -13,7 +13,7 @@ static struct standard *rows_standard(enum op op, size_t rows, size_t cols, cons
 }
 
 /* A masked row gives zero and its logarithm; NaN or inf spoils its row only; totals may be beyond
- * float. */
+ * float; a sum in plain double would lose the 1 beside 1e30. */
 Test(reference, rows_are_those_of_the_definition)
 {
     const double inf = INFINITY, big = 3e38f, e1 = exp(1), e2 = exp(2), e3 = exp(3);
@@ -24,7 +24,8 @@ Test(reference, rows_are_those_of_the_definition)
         {OP_SOFTMAX, 2, 2, {-inf, -inf, 1, -inf}, {0, 0, 1, 0}},
         {OP_LOGSOFTMAX, 2, 2, {-inf, -inf, 1, -inf}, {-inf, -inf, 0, -inf}},
         {OP_SOFTMAX, 3, 2, {1, NAN, 2, inf, 1, 1}, {NAN, NAN, NAN, NAN, 0.5, 0.5}},
-        {OP_MEAN, 2, 3, {big, big, big, 1, 2, 6}, {big, 3}}};
+        {OP_MEAN, 2, 3, {big, big, big, 1, 2, 6}, {big, 3}},
+        {OP_MEAN, 1, 3, {1e30f, 1, -1e30f}, {1 / 3.0}}};
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         float x[6];
         for (int j = 0; j < 6; j++) x[j] = (float)of[k].x[j];
@@ -56,6 +57,15 @@ static void expect_answer(const struct problem *p, const struct arrays *a, size_
     standard_free(r);
 }
 #define WANT(...) ((const double[]){__VA_ARGS__})
+
+/* In plain double the 1 drowns in 1e30.  The score is 0.5 * 1. */
+Test(reference, sums_of_products_are_compensated)
+{
+    float q[] = {1, 1, 1, 1}, k[] = {1e30f, 1, 0, -1e30f}, v[] = {1};
+    struct arrays a = {.q = q, .k = k, .v = v};
+    struct problem p = HEADS(1, 1, 1, 1, 1, 4, 1);
+    expect_answer(&p, &a, 0, WANT(1, 0.5));
+}
 
 /* Row i of a fresh problem of 3 queries, 4 keys, d = dv = 2; the bias masks key 3. */
 struct spoiled { float q[6], k[8], v[8], bias[12]; struct arrays a; struct problem p; };

@@ -22,6 +22,12 @@ def test_stage_passes_its_cases(number):
     check_passes(number)
 
 
+@pytest.mark.parametrize("number", range(1, 6), ids=STAGES)
+def test_random_problems_pass(number):
+    """The same ones every time; `make differential` draws more."""
+    check_passes(number, "--random", 100, "--seed", 20261)
+
+
 @pytest.mark.parametrize("case", [
     *(f"{kind}-9x70-d64-cap{cap}" for kind in ("random", "zero_q")
       for cap in ("9.99995e-41", "1e-06")), "large-21x70-d64-b1h5kv1-cap0.5",

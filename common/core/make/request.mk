@@ -15,7 +15,7 @@ $(NUMBERS):
 # $(call quoted,text): one word for the shell, whatever the text holds.
 quoted = '$(subst ','\'',$(1))'
 # What a user gives as a path, a name or a list may hold a dollar sign: it is none of make's.
-$(foreach v,SUBMISSIONS STUDENT OUT EX BUG RUNG FILE ROW HEAD SEED SECONDS,\
+$(foreach v,SUBMISSIONS STUDENT OUT EX BUG RUNG FILE ROW HEAD PROBLEMS SEED SECONDS,\
     $(if $(filter command%,$(origin $(v))),$(eval override $(v) := $$(value $(v)))))
 # $(call refuse,text): make ends with status 2.
 refuse = $(shell printf '%s\n' $(call quoted,$(1)) >&2)$(error nothing was made)

@@ -1,9 +1,10 @@
 # tests.mk: the Criterion program, pytest beside it (tests/run.py), and the tools that look further.
 #
 #   SECONDS     of fuzzing, for each target
+#   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz sanitized gallery eight_bits syntax
+.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery eight_bits syntax
 
 TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
@@ -75,6 +76,14 @@ eight_bits: $(BUILD)/eight_bits
 	$(Q)$(BUILD)/eight_bits > $(RESULTS)/eight_bits/errors.csv
 	$(Q){ git log -1 --format='commit: %h, %cs'; $(CC) --version | head -n 1; uname -m; } \
 	    > $(RESULTS)/eight_bits/errors.machine.txt
+
+# Problems drawn at random, every variant against the reference.
+PROBLEMS ?= 2000
+SEED ?= 1
+differential: build
+	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; $(BUILD)/$$s check \
+	    --random $(call quoted,$(PROBLEMS)) --seed $(call quoted,$(SEED)) || status=1; done; \
+	    exit $$status
 
 # The stages under address sanitizer, for tests/test_fuzz.py and tests/sanitize.py (the same flags).
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow

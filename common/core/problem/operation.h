@@ -1,5 +1,5 @@
 /* operation.h: the operations, one entry each: their names, arrays and flops.  How each is
- * checked stands in verification/reference.c, its cases in case_table.c. */
+ * checked stands in verification/standard.c, its cases in case_table.c. */
 #ifndef OPERATION_H
 #define OPERATION_H
 

@@ -66,8 +66,10 @@ static void print_failure(const struct run *run, const struct variant *v, const 
     printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got,
            verdict->want, verdict->err, verdict->allowed);
     printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
-    printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
-           p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
+    printf("    build/%s check %s %s --variant %s --dtype %s --seed %llu\n", name,
+           run->opt->random ? "--random 1 --op" : "--case",
+           run->opt->random ? op_name(p->test_case->problem.op) : p->test_case->name, v->name,
+           dtype, (unsigned long long)p->seed);
     fflush(stdout);
 }
 
@@ -232,6 +234,36 @@ static void choose_variants(struct run *run)
     }
 }
 
+/* The operations that some variant here does, attention four times as often. */
+static size_t operations_here(const struct run *run, enum op *ops)
+{
+    size_t n = 0;
+    for (int op = 0; op < N_OPS; op++) {
+        int done = 0;
+        for (size_t i = 0; i < run->n_entries; i++)
+            done |= !run->entries[i].unavailable[0] &&
+                    variant_does(run->entries[i].v, (enum op)op);
+        if (run->opt->has_op ? op != (int)run->opt->op : !done) continue;
+        for (int k = 0; k < (op == OP_ATTENTION ? 4 : 1); k++) ops[n++] = (enum op)op;
+    }
+    return n;
+}
+
+/* Cases drawn at random; case i has the seed of the first plus i. */
+static void check_random(struct run *run)
+{
+    enum op ops[N_OPS + 3];
+    size_t n_ops = operations_here(run, ops), n = run->opt->random;
+    uint64_t first = run->opt->has_seed ? run->opt->seed : 1;
+    for (size_t i = 0; i < n && n_ops; i++) {
+        struct test_case c = test_case_draw(ops[(first + i) % n_ops], first + i);
+        progress(run, i, n, c.name);
+        check_case(run, &c, first + i);
+    }
+    printf("%zu problems drawn at random, seeds %llu to %llu\n", n,
+           (unsigned long long)first, (unsigned long long)(first + n - 1));
+}
+
 int check_stage(const struct stage *stage, const struct options *opt)
 {
     static struct run run;
@@ -244,7 +276,8 @@ int check_stage(const struct stage *stage, const struct options *opt)
                         "--case %s: no such case; check --verbose prints their names",
                         opt->only_case);
     choose_variants(&run);
-    for (size_t i = 0; i < n; i++) {
+    if (opt->random) check_random(&run);
+    for (size_t i = 0; !opt->random && i < n; i++) {
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0
                            : opt->quick && !c[i].quick)
             continue;

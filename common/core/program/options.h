@@ -12,6 +12,7 @@ struct options {
     int has_seed;
     uint64_t seed;            /* --seed: one seed for every case, to repeat a failure */
     const char *only_case;    /* --case NAME: check only this case */
+    size_t random;            /* --random: so many cases drawn at random instead */
     const char *csv;          /* --csv */
     int columns;              /* --columns: those of the CSV that bench writes */
     int has_dtype;

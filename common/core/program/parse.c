@@ -37,6 +37,7 @@ static const struct option table[] = {
     {"verbose", NULL, IN_CHECK, FLAG, AT(verbose), NO_FLAG},
     {"seed", "S", IN_CHECK, SEED, AT(seed), AT(has_seed)},
     {"case", "NAME", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
+    {"random", "N", IN_CHECK, COUNT, AT(random), NO_FLAG},
     {"csv", "FILE", IN_BENCH | IN_LIST, TEXT, AT(csv), NO_FLAG},
     {"columns", NULL, IN_LIST, FLAG, AT(columns), NO_FLAG},
     {"dtype", "T", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},

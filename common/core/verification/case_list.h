@@ -23,6 +23,9 @@ enum rows_lie {
 /* Whom a bias is for. */
 enum bias_form { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
 
+void case_name_add(struct test_case *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3))); /* appends to its name */
+
 /* Sets the strides, totals and pages of a problem whose other fields are set. */
 void lay_out(struct problem *p, enum rows_lie lie);
 
@@ -34,5 +37,14 @@ void give_bias(struct problem *p, enum bias_form of);
  * problem by c's.  Of a sequence the first rows are taken.  What lies between the rows, in
  * pages that nobody owns and behind the last key of a page is NaN. */
 void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random *r);
+
+/* Adds the features of c's problem to its name: "-causal-window3,0-page16". */
+void add_features(struct test_case *c, enum rows_lie lie, enum bias_form of);
+
+/* The recipe `powers`, as the functions of inputs.c.   x: a normal number, of values the place of one */
+float powers_query(size_t i, size_t t, float x);
+float powers_key(const struct test_case *c, size_t j, size_t t, float x);
+float powers_bias(size_t j);
+float powers_value(const struct test_case *c, size_t j, size_t t, const float *x);
 
 #endif

@@ -113,6 +113,9 @@ static const struct cases attention[] = {
     {"outlier", "q=9 k=1,17,33,49,65,129 at=0,16,32,48,64,128 in=executed"},
     /* q = 0, and each key has a column of v: a key lost at any edge of any tile shows in 16 bits too */
     {"markers", "q=20,70 k=2060,530 d=64,128 in=both"},
+    /* exact weights: a share of 1e-4 of anything shows in 16 bits */
+    {"powers", "q=20,70,20 k=256,512,128 d=64,128,64 at=0,0,2048 scale=0.6931472 in=both"},
+    {"powers", "q=37 k=128 bias in=both"},
     /* on the diagonal: the row before does not see the key, even of a repaired block */
     {"spike", "q=160 k=160 d=64,128,96,192 at=150 causal in=both"},
     /* every block has a new maximum */
@@ -320,6 +323,10 @@ static const struct cases backward[] = {
      "q=21,70 k=70,77 d=64,40 causal=0,1 in=both,full"},
     {"outlier", "q=33 k=70 at=0,23,46,69 in=both,quick"},
     {"high", "q=20,70 k=20,140 scale=1e-4 causal=0,1 in=both"},
+    /* weights and ds that 16 bits hold exactly */
+    {"powers", "q=20,70 k=256,128 d=64,128 scale=0.125 in=both"},
+    {"powers", "q=37,21 k=128 heads=1,2 bias=1,0 sinks=0,1 in=both"},
+    {"powers", "q=20 k=256 scale=0.6931472 in=both"},
     {"nan_q nan_k nan_v nan_v_one", "q=20 k=70 heads=2 at=11 in=quick"},
     {"nan_q nan_k nan_v nan_v_one", "q=70 k=70 at=40 causal"},
     {"nan_k inf_k nan_v inf_v", "q=20 k=70 bias at=37 in=quick"},

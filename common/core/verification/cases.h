@@ -49,6 +49,7 @@
     X(MINUS_INF_V, minus_inf_v)   /* the same, and its value is NaN: never read */       \
     X(MINUS_INF_ALL, minus_inf_all)/* every key does: as if fully masked */              \
     X(BELOW_STEP, below_step)     /* weights just below a step of bf16, one value */   \
+    X(POWERS, powers)             /* weights that 16 bits hold exactly: powers.c */      \
     X(NAN_DO, nan_do)             /* row `at` of d_o holds a NaN */                      \
     X(TINY, tiny)                 /* +0, -0, denormals and ones */                       \
     X(FINITE, finite)             /* -10^at (38: the least float) masks row 3 */ \
@@ -77,6 +78,12 @@ const struct test_case *test_case_find(const char *name);
 
 /* The seed a case has unless another is given. */
 uint64_t test_case_seed(const struct test_case *c);
+
+const char *recipe_name(enum recipe recipe); /* "shift_20" */
+
+/* A case of this operation drawn at random: shape, masks, magnitudes, specials.  The seed
+ * decides everything, so the operation and the seed repeat it. */
+struct test_case test_case_draw(enum op op, uint64_t seed);
 
 /* A case's problem with its inputs in one type.  Outputs are not allocated. */
 struct inputs {

@@ -103,6 +103,7 @@ static float query(const struct test_case *c, struct random *r, enum dtype dtype
     case FINITE: case ZERO_Q: case MARKERS: return 0;
     case NAN_Q: return i == c->at && !t ? NAN : *x;
     case BELOW_STEP: return t ? 0 : 3.390625f;
+    case POWERS: return powers_query(i, t, *x);
     case MINUS_INF: case MINUS_INF_V: case MINUS_INF_ALL: return t ? *x : 1;
     case TINY: return tiny(r, dtype);
     default: return *x;
@@ -135,6 +136,7 @@ static float key(const struct test_case *c, struct random *r, enum dtype dtype,
     case BELOW_STEP:
         if (dtype_size(dtype) == 1) return t || here ? 0 : -1.376f;
         return t ? *x : here ? 0 : -1.6171875f;
+    case POWERS: return powers_key(c, j, t, *x);
     case NAN_K: return here ? NAN : *x;
     case INF_K: return here ? INFINITY : *x;
     case MINUS_INF: case MINUS_INF_V: return here && !t ? -INFINITY : *x;
@@ -156,6 +158,7 @@ static float value(const struct test_case *c, struct random *r, enum dtype dtype
     case NAN_V_ONE: return here && t == dv / 2 ? NAN : *x;
     case INF_V: return here ? INFINITY : *x;
     case BELOW_STEP: return 1.5546875f; /* times 1 - 2^-7 beyond the middle of two bfloat16 */
+    case POWERS: return powers_value(c, j, t, x);
     case TINY: return tiny(r, dtype);
     default: return *x;
     }
@@ -174,6 +177,7 @@ static float bias(const struct test_case *c, struct random *r, enum dtype dtype,
         if (i != 3 && random_below(r, 3)) return 0;
         return c->at == 38 ? -FLT_MAX : -powf(10, (float)c->at);
     case OUTLIER: case EQUAL: case ZERO_Q: case MARKERS: return 0;
+    case POWERS: return powers_bias(j);
     case INF_SCORE: return i == p->seqlen_q / 2 && j == c->at ? INFINITY : *x;
     default: return *x;
     }
@@ -188,13 +192,14 @@ static float sink(const struct test_case *c, struct random *r, enum dtype dtype,
     if (h == 0 && c->recipe == SINK_NAN) return NAN;
     if (h == 0 && c->recipe == SINK_HUGE) return 3e38f;
     if (h % 4 == 3) return -INFINITY;
-    return 2 * *x;
+    return c->recipe == POWERS ? logf((float)c->problem.seqlen_k) : 2 * *x; /* as much as all keys */
 }
 
 static float output_gradient(const struct test_case *c, struct random *r, enum dtype dtype,
                              const float *x, size_t i, size_t t)
 {
     (void)r, (void)dtype;
+    if (c->recipe == POWERS) return *x > 0 ? 1 : *x > -0.7f ? 0 : -1;
     return c->recipe == NAN_DO && i == c->at && t == 0 ? NAN : *x;
 }
 

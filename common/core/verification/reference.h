@@ -1,4 +1,4 @@
-/* reference.h: the right answer of every operation, in double, and
+/* reference.h: the right answer of every operation, in double with compensated sums, and
  * for each of its elements the likely error of a float computation. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
@@ -14,13 +14,13 @@
 #define WORTH_THREADS 3e7
 
 /* Each fills in the answers of r and what else it tells, for one kind of operation
- * (reference.c says which). */
+ * (standard.c says which). */
 typedef void reference_function(struct standard *r, const struct problem *p,
                                 const struct arrays *a);
 reference_function reference_rows, reference_attention, reference_backward;
 
-/* The rule of acceptance: `likely` becomes `allowed` (standard.c). */
-void allow(struct standard *s);
+/* The rule of acceptance: `likely` becomes `allowed` (allowed.c). */
+void allow(struct standard *s, const struct arrays *a);
 
 /* The inputs of a plain problem as floats: widened.c. */
 struct widened {

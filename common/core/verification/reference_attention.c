@@ -3,8 +3,8 @@
  *
  *     s_j = scale q.k_j + bias_j,  p = softmax(s),  o = sum_j p_j v_j,  lse = m + ln l
  *
- * The product of two floats is exact in double, and a sum of n terms errs by n 2^-53: that is nothing
- * beside the 2^-24 of a float.
+ * The product of two floats is exact in double and the sums are compensated, so that the
+ * result is right to about 2^-50 |s|.
  *
  * Conventions (the same for every stage):
  *   masked       hidden by causal or by a bias of -inf: key and value are not looked at
@@ -24,7 +24,8 @@
  *             ones err alike: eta = 0 for the largest, else 4 (|s_j| + |m|)
  *   sums      sum_roundings() of p_j v_j, four roundings a key (the normalised form has as many), and
  *             |o| times that of p_j
- *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike
+ *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
+ *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
  *   8 bits    the same with h = 2^-4 of e4m3 (WEIGHT_SCALE), and what weights below its normal numbers
  *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM), and o too: each of n / 32 instructions
  *             drops what lies below 2^-13 of the sum.  Inputs are code times scale, in float
@@ -90,13 +91,15 @@ static struct sums ranges(const struct scratch *w, const double *v_max, size_t n
 /* The sum, p = softmax(s) and the means under p. */
 static void normalise(struct scratch *w, struct sums *r, size_t n, double sink)
 {
+    struct sum l = {0, 0};
     double of_sink = exp(sink - r->m); /* 0 for none */
-    r->l = of_sink;
+    sum_add(&l, of_sink);
     for (size_t j = 0; j < n; j++) {
         w->p[j] = exp(w->s[j] - r->m);
-        r->l += w->p[j];
+        if (w->p[j] > 0) sum_add(&l, w->p[j]);
         if (w->exact) w->eta[j] = w->s[j] == r->m ? 0 : 4 * (fabs(w->s[j]) + fabs(r->m));
     }
+    r->l = sum_value(&l);
     for (size_t j = 0; j < n; j++) {
         w->p[j] /= r->l;
         if (w->s[j] != -INFINITY)
@@ -110,12 +113,26 @@ static void normalise(struct scratch *w, struct sums *r, size_t n, double sink)
 /* sum += weight v, mass += |weight v|; all over dv columns. */
 static void accumulate(struct scratch *w, const float *v, size_t dv, double weight)
 {
-    double *restrict sum = w->column, *restrict mass = sum + 2 * dv;
+    double *restrict sum = w->column, *restrict low = sum + dv, *restrict mass = low + dv;
 #pragma omp simd
     for (size_t c = 0; c < dv; c++) {
         double term = weight * v[c];
-        sum[c] += term;
+        sum[c] = two_sum(sum[c], term, &low[c]);
         mass[c] += fabs(term);
+    }
+}
+
+/* Ends the sums of w->p_j v_j.  An infinite value makes the compensation NaN: such columns are
+ * summed plainly. */
+static void finish_sums(struct scratch *w, const struct query *x, size_t dv)
+{
+    double *sum = w->column;
+    for (size_t c = 0; c < dv; c++) {
+        sum[c] += sum[dv + c];
+        if (!isnan(sum[c])) continue;
+        sum[c] = 0;
+        for (size_t j = 0; j < x->n; j++)
+            if (w->s[j] != -INFINITY) sum[c] += w->p[j] * x->v[j * dv + c];
     }
 }
 
@@ -188,6 +205,20 @@ static void count_keys(struct columns *k, const struct scratch *w, const struct 
     }
 }
 
+/* What rounding the weights of a row to the type costs each of them, relative. */
+static double weight_rounding(const struct scratch *w, const struct sums *s, size_t n, enum dtype dtype)
+{
+    double h = dtypes[dtype].roundoff, worst = 0;
+    for (size_t j = 0; h > 0 && worst < h && j < n; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        int exponent;
+        double p = frexp(w->p[j], &exponent), error = weight_error(w->eta[j], s->m - w->s[j]);
+        double away = fmin(2 * p - 1, 1 - p); /* from the power of two */
+        worst = fmax(worst, p > 0 && away + error < h / 2 ? away : h);
+    }
+    return worst;
+}
+
 /* What weights below the least normal number of e4m3 may lose, `least` each: x1, were all to lose it, and
  * x2, the squares. */
 static void lose_small(struct columns *k, const struct scratch *w, const struct query *x, size_t dv,
@@ -211,9 +242,10 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
     enum dtype type = weight_dtype(&r->problem);
     double least = type == E4M3 ? 0 : dtypes[type].least_step;
     double flush = (FLUSH + least) * (2 * s->max_v + 2) / s->l;
-    double h = dtypes[type].roundoff, n = (double)s->n;
+    double h = weight_rounding(w, s, x->n, type), n = (double)s->n;
     for (size_t j = 0; j < x->n; j++)
         if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
+    finish_sums(w, x, dv);
     struct columns k = columns_of(w, dv);
     memset(k.low, 0, (COLUMNS - 3) * dv * sizeof(double)); /* all but o, partial and mass */
     extents_of(&k, w, x, dv);
@@ -253,6 +285,7 @@ static void log_value_row(struct standard *r, struct scratch *w, const struct su
         accumulate(w, x->v + j * dv, dv, w->p[j]);
         for (size_t c = 0; c < dv; c++) k.keys[c] += fabs((double)x->v[j * dv + c]) * error;
     }
+    finish_sums(w, x, dv);
     struct answer *o = &r->answer[ARRAY_O];
     double h = dtypes[r->problem.dtype].roundoff;
     for (size_t c = 0, at = row * dv; c < dv; c++, at++) {

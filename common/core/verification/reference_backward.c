@@ -15,7 +15,8 @@
  *         times what o has lost when it was rounded:
  *         dq errs by the first times dq and by the second times scale sum_j p_j k_j; dk and dv, which
  *         add up rows, by chance
- *   ds    4 u, and h by chance; all keys alike: h of the gradient
+ *   ds    4 u, and h by chance; all keys alike: h of the gradient.  A p or ds that is a number of the
+ *         type loses nothing
  *   sums  each addition u of the partial sum, by chance
  * by chance: LAMBDA times the root of the sum of squares over the terms.
  */
@@ -28,7 +29,7 @@
 
 /* What one pair of a query and a key adds: values, the parts of their errors that may point one way,
  * and the squares of those by chance.  weight: p times the slope of the cap. */
-struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance; };
+struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance, p_round, ds_round; };
 
 /* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
 struct row { const float *d_o; double lse, D, D_chance; };
@@ -36,12 +37,15 @@ struct row { const float *d_o; double lse, D, D_chance; };
 /* An error that may be infinite, times a size that may be 0. */
 static double times(double error, double size) { return size == 0 ? 0 : error * fabs(size); }
 
-/* Adds a term factor x to an element; own, chance: the errors of the factor. */
-static void add(struct answer *to, size_t at, double factor, double x, double own, double chance)
+/* Adds a term factor x to an element; own, chance: the errors of the factor; alike: the share that its
+ * rounding to 16 bits takes or adds, summed in `allowed`. */
+static void add(struct answer *to, size_t at, double factor, double x, double own, double chance,
+                double alike)
 {
     double sum = to->want[at] += factor * x, of_term = times(chance, x);
     to->likely[at] += times(own, x);
-    to->squares[at] += of_term * of_term + 2 * ROUNDOFF * ROUNDOFF * sum * sum;
+    to->allowed[at] += alike * factor * x;
+    to->own[at] += of_term * of_term + 2 * ROUNDOFF * ROUNDOFF * sum * sum;
 }
 
 /* What is lost of x where the type's numbers end, in any order of x's factors. */
@@ -49,6 +53,13 @@ static double least(enum dtype dtype, double x)
 {
     const struct dtype_entry *t = &dtypes[dtype];
     return FLUSH + (fabs(x) * t->roundoff < t->least_step ? t->least_step : 0);
+}
+
+/* As rounding_of().  A program may round scale ds, which is ds with another exponent for powers of two. */
+static double rounding_of_ds(const struct problem *p, double ds, double error)
+{
+    int exponent, is_power = fabs(frexp((double)p->scale, &exponent)) == 0.5;
+    return is_power ? rounding_of(p->dtype, ds, error) : dtypes[p->dtype].roundoff;
 }
 
 /* Key j of the row, whose scores are in w. */
@@ -63,18 +74,21 @@ static struct pair pair_of(const struct problem *p, const struct row *row,
     }
     double own = ROUNDOFF * (4 * d + KAPPA), chance = ROUNDOFF * w->eta[j] / LAMBDA;
     double x = own + ROUNDOFF * (4 * fabs(row->lse)) + LAMBDA * chance, more = 1 + fmin(x, 1);
-    double lse = ROUNDOFF * 4 * fabs(row->lse), h = dtypes[p->dtype].roundoff;
+    double lse = ROUNDOFF * 4 * fabs(row->lse);
     struct pair r = {.p = exp(s - row->lse)};
     if (r.p == 0 && x < d - 104) own = chance = lse = 0; /* nothing brings this weight back to life */
     r.weight = r.p * slope;
     r.ds = r.weight * (dp - row->D);
+    r.p_round = rounding_of(p->dtype, r.p, x);
     double p_least = least(p->dtype, r.p), ds_least = least(p->dtype, r.ds * fmin(1, fabs((double)p->scale)));
     double tiny = p_least * (1 + fabs(dp) + fabs(row->D)) + ds_least;
     r.p_own = r.p * own * more + p_least;
-    r.p_chance = r.p * sqrt(chance * chance * more * more + lse * lse + h * h);
+    r.p_chance = r.p * sqrt(chance * chance * more * more + lse * lse + r.p_round * r.p_round);
     double of_cap = c > 0 ? 2 * ROUNDOFF * (w->eta[j] / c + 6) : 0;
     double of_dp = ROUNDOFF * (fabs(dp) + v_mass) * sqrt((double)p->head_dim_v + 2);
-    double of_ds = fabs(r.ds) * sqrt(chance * chance * more * more + 2 * h * h);
+    r.ds_round = rounding_of_ds(p, r.ds, r.weight * (of_dp + row->D_chance) / fabs(r.ds) + x + 4 * ROUNDOFF);
+    double of_ds = fabs(r.ds) * sqrt(chance * chance * more * more + r.p_round * r.p_round +
+                                     r.ds_round * r.ds_round);
     r.ds_own = fabs(r.ds) * (own * more + 4 * ROUNDOFF) + tiny +
                r.p * fabs(dp - row->D) * of_cap;
     r.ds_chance = sqrt(of_ds * of_ds + r.weight * r.weight * of_dp * of_dp);
@@ -98,17 +112,17 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
         size_t key = x->key + j;
         for (size_t t = 0; t < d; t++) {
             double k = x->k[j * d + t];
-            add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance);
-            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance);
+            add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance, of.ds_round);
+            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance, of.ds_round);
             weighted[t] += of.weight * k;
         }
         for (size_t c = 0; c < dv; c++)
-            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance);
+            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance, of.p_round);
     }
     for (size_t t = 0; t < d; t++) {
         double of_D = size * row->D_chance * weighted[t];
         dq->likely[at + t] += lse * fabs(dq->want[at + t]);
-        dq->squares[at + t] += of_D * of_D;
+        dq->own[at + t] += of_D * of_D;
     }
 }
 
@@ -123,14 +137,15 @@ static void add_sink(struct standard *r, const struct problem *p, const struct r
     double tiny = FLUSH * (1 + fabs(row->D));
     (void)p;
     add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, own + tiny,
-        weight * hypot(row->D_chance, of_lse));
+        weight * hypot(row->D_chance, of_lse), 0);
 }
 
-/* The errors by chance join the others, and h of the whole, should all roundings to the type go one way. */
-static void end_sums(struct answer *of, double h)
+/* The errors by chance join the others. */
+static void end_sums(struct answer *of)
 {
-    for (size_t e = 0; e < of->n; e++, of->squares[e - 1] = 0)
-        of->likely[e] += LAMBDA * sqrt(of->squares[e]) + (4 * ROUNDOFF + h) * fabs(of->want[e]) + FLUSH;
+    for (size_t e = 0; e < of->n; e++, of->own[e - 1] = of->allowed[e - 1] = 0)
+        of->likely[e] += LAMBDA * sqrt(of->own[e]) + 4 * ROUNDOFF * fabs(of->want[e]) +
+                         fabs(of->allowed[e]) + FLUSH;
 }
 
 /* All queries of a head.   forward: its answers */
@@ -184,7 +199,7 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
         for (size_t b = 0; b < p->batch; b++)
             for (size_t h = kv * group; h < (kv + 1) * group; h++)
                 add_head(r, p, a, &in, forward, b * p->heads_q + h);
-    for (int i = 0; i < N_ARRAYS; i++) end_sums(&r->answer[i], i == ARRAY_DSINKS ? 0 : dtypes[p->dtype].roundoff);
+    for (int i = 0; i < N_ARRAYS; i++) end_sums(&r->answer[i]);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
     for (int i = 0; i < N_ARRAYS; i++)

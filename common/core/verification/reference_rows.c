@@ -38,13 +38,15 @@ static struct row row_of(const float *x, size_t n)
     struct row r = range_of(x, n);
     r.p = xcalloc(2 * n, sizeof *r.p), r.s = r.p + n;
     if (r.max_abs == INFINITY || r.n_seen == 0) return r;
+    struct sum l = {0, 0}, d = {0, 0};
     for (size_t j = 0; j < n; j++) {
         r.p[j] = exp(x[j] - r.m), r.s[j] = x[j];
-        r.l += r.p[j];
-        if (r.p[j] > 0) r.d_mean += r.p[j] * (r.m - x[j]);
+        sum_add(&l, r.p[j]);
+        if (r.p[j] > 0) sum_add(&d, r.p[j] * (r.m - x[j]));
     }
+    r.l = sum_value(&l);
     for (size_t j = 0; j < n; j++) r.p[j] /= r.l;
-    r.d_mean /= r.l;
+    r.d_mean = sum_value(&d) / r.l;
     return r;
 }
 
@@ -107,12 +109,64 @@ static void logsoftmax_row(struct answer *y, const float *x, const float *w, siz
 
 static void mean_and_extent(const float *x, size_t n, double *mean, double *max_abs)
 {
-    double total = *max_abs = 0;
+    struct sum s = {0, 0};
+    *max_abs = 0;
     for (size_t j = 0; j < n; j++) {
-        total += x[j];
+        sum_add(&s, x[j]);
         *max_abs = fabs(x[j]) > *max_abs ? fabs(x[j]) : *max_abs;
     }
+    double total = sum_value(&s);
+    if (isnan(total)) /* an infinity also looks like this: tell them apart */
+        for (size_t j = total = 0; j < n; j++) total += x[j];
     *mean = total / (double)n;
+}
+
+/* |error| <= (3n/2 + 4) u max|x|, likely with roundings(n) for n.  An error made in step k is shrunk by k/n.  Total and
+ * count: n - 1 additions of at most n max|x|, divided by n: n.  Weighted form: weight,
+ * product, quotient and sum round to (3 - 1/k) u max|x|: 3n/2 + 1.  Increment form: its
+ * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5.  Proof in
+ * notes/streaming.md. */
+static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
+                     size_t row)
+{
+    (void)w;
+    double max_abs;
+    mean_and_extent(x, n, &y->want[row], &max_abs);
+    double u = ROUNDOFF * max_abs, all = (double)n;
+    y->likely[row] = (1.5 * roundings(all) + 4) * u + FLUSH;
+}
+
+/* lse and sum p w: as in reference_attention.c with exact scores; sum (x - lse) w: the sums of x w
+ * and of w. */
+static void fused_softmax(const float *x, const float *w, size_t n, double *want, double *likely)
+{
+    struct row s = row_of(x, n);
+    double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.p, s.s, n);
+    struct sum dot = {0, 0}, log_dot = {0, 0};
+    double own = 0, mass = 0, size = 0, w_abs = 0, *log_terms = xcalloc(n, sizeof *log_terms);
+    for (size_t j = 0; j < n; j++) {
+        double term = s.p[j] * w[j];
+        sum_add(&dot, term);
+        sum_add(&log_dot, (x[j] - lse) * w[j]);
+        own += fabs(term) * (KAPPA + 4 + ARGUMENT * (s.m - x[j]));
+        mass += fabs(term);
+        size += (fabs(x[j]) + fabs(lse) + fabs(s.m)) * fabs(w[j]);
+        w_abs += fabs(w[j]);
+        log_terms[j] = (fabs(x[j]) + fabs(lse) + fabs(s.m)) * fabs(w[j]);
+        s.p[j] = term;
+    }
+    double lse_error = rigorous(rel) + 2 * ROUNDOFF * (1 + fabs(ln_l)) +
+                       2 * ROUNDOFF * (fabs(lse) + fabs(s.m));
+    want[FUSED_LSE] = lse;
+    likely[FUSED_LSE] = lse_error;
+    want[FUSED_SOFTMAX_DOT] = sum_value(&dot);
+    likely[FUSED_SOFTMAX_DOT] = ROUNDOFF * (own + sum_roundings(s.p, s.s, n, 4)) + mass * rel +
+                                FLUSH * (w_abs + (double)n);
+    want[FUSED_LOGSOFTMAX_DOT] = sum_value(&log_dot);
+    likely[FUSED_LOGSOFTMAX_DOT] = ROUNDOFF * (8 * size + 6 * sum_roundings(log_terms, NULL, n, 1)) +
+                                   lse_error * w_abs + FLUSH * (w_abs + (double)n);
+    free(log_terms);
+    free(s.p);
 }
 
 /* roundings(n), and in full those of steps at which x goes on along a line, closer than a sixteenth of
@@ -126,52 +180,6 @@ static double roundings_like(const float *x, size_t n)
     return fmin((double)n, roundings((double)n) + alike);
 }
 
-/* |error| <= (3n/2 + 4) u max|x|, likely with roundings_like() for n.  An error made in step k is shrunk by k/n.  Total and
- * count: n - 1 additions of at most n max|x|, divided by n: n.  Weighted form: weight,
- * product, quotient and sum round to (3 - 1/k) u max|x|: 3n/2 + 1.  Increment form: its
- * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5.  Proof in
- * notes/streaming.md. */
-static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
-                     size_t row)
-{
-    (void)w;
-    double max_abs;
-    mean_and_extent(x, n, &y->want[row], &max_abs);
-    y->likely[row] = (1.5 * roundings_like(x, n) + 4) * ROUNDOFF * max_abs + FLUSH;
-}
-
-/* lse and sum p w: as in reference_attention.c with exact scores; sum (x - lse) w: the sums of x w
- * and of w. */
-static void fused_softmax(const float *x, const float *w, size_t n, double *want, double *likely)
-{
-    struct row s = row_of(x, n);
-    double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.p, s.s, n);
-    double dot = 0, log_dot = 0, own = 0, mass = 0, size = 0, w_abs = 0, *log_terms = xcalloc(n, sizeof *log_terms);
-    for (size_t j = 0; j < n; j++) {
-        double term = s.p[j] * w[j];
-        dot += term;
-        log_dot += (x[j] - lse) * w[j];
-        own += fabs(term) * (KAPPA + 4 + ARGUMENT * (s.m - x[j]));
-        mass += fabs(term);
-        size += (fabs(x[j]) + fabs(lse) + fabs(s.m)) * fabs(w[j]);
-        w_abs += fabs(w[j]);
-        log_terms[j] = (fabs(x[j]) + fabs(lse) + fabs(s.m)) * fabs(w[j]);
-        s.p[j] = term;
-    }
-    double lse_error = rigorous(rel) + 2 * ROUNDOFF * (1 + fabs(ln_l)) +
-                       2 * ROUNDOFF * (fabs(lse) + fabs(s.m));
-    want[FUSED_LSE] = lse;
-    likely[FUSED_LSE] = lse_error;
-    want[FUSED_SOFTMAX_DOT] = dot;
-    likely[FUSED_SOFTMAX_DOT] = ROUNDOFF * (own + sum_roundings(s.p, s.s, n, 4)) + mass * rel +
-                                FLUSH * (w_abs + (double)n);
-    want[FUSED_LOGSOFTMAX_DOT] = log_dot;
-    likely[FUSED_LOGSOFTMAX_DOT] = ROUNDOFF * (8 * size + 6 * sum_roundings(log_terms, NULL, n, 1)) +
-                                   lse_error * w_abs + FLUSH * (w_abs + (double)n);
-    free(log_terms);
-    free(s.p);
-}
-
 /* Variance and covariance in one pass (Welford, or Chan's merge).  A running mean errs by
  * at most e = (n + 8) u max|x| (see mean_row; twice for a difference of two).  The terms
  * (x - mean_old)(w - mean_new) change by e_x |w - mean| + e_w |x - mean| + e_x e_w, and
@@ -182,19 +190,19 @@ static void fused_moments(const float *x, const float *w, size_t n, double *want
 {
     double mean_x, mean_w, max_x, max_w;
     double u_n = (fmax(roundings_like(x, n), roundings_like(w, n)) + 8) * ROUNDOFF;
-    double xx = 0, ww = 0, xw = 0;
+    struct sum xx = {0, 0}, ww = {0, 0}, xw = {0, 0};
     mean_and_extent(x, n, &mean_x, &max_x);
     mean_and_extent(w, n, &mean_w, &max_w);
     for (size_t j = 0; j < n; j++) {
-        xx += (x[j] - mean_x) * (x[j] - mean_x);
-        ww += (w[j] - mean_w) * (w[j] - mean_w);
-        xw += (x[j] - mean_x) * (w[j] - mean_w);
+        sum_add(&xx, (x[j] - mean_x) * (x[j] - mean_x));
+        sum_add(&ww, (w[j] - mean_w) * (w[j] - mean_w));
+        sum_add(&xw, (x[j] - mean_x) * (w[j] - mean_w));
     }
-    double var = xx / (double)n, sd_x = sqrt(var);
-    double sd_w = sqrt(ww / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
+    double var = sum_value(&xx) / (double)n, sd_x = sqrt(var);
+    double sd_w = sqrt(sum_value(&ww) / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
     want[FUSED_VARIANCE] = var;
     likely[FUSED_VARIANCE] = 2 * u_n * var + 8 * e_x * sd_x + e_x * e_x + FLUSH;
-    want[FUSED_COVARIANCE] = xw / (double)n;
+    want[FUSED_COVARIANCE] = sum_value(&xw) / (double)n;
     likely[FUSED_COVARIANCE] =
         2 * u_n * sd_x * sd_w + 4 * (e_x * sd_w + e_w * sd_x) + e_x * e_w + FLUSH;
 }

@@ -30,18 +30,18 @@ struct scratch scratch_new(const struct problem *p)
  * products are not 0: adding 0 does not round. */
 static void products(struct scratch *w, const struct problem *p, const struct query *x)
 {
-    double *restrict s = w->s, *restrict mass = w->eta;
+    double *restrict s = w->s, *restrict mass = w->eta, *restrict low = w->p;
     double *restrict squares = w->squares, *restrict partial = w->partial, *restrict own = w->slope;
     double *restrict terms = w->terms;
     for (size_t j = 0; j < x->n; j++)
-        s[j] = mass[j] = squares[j] = partial[j] = own[j] = terms[j] = 0;
+        s[j] = low[j] = mass[j] = squares[j] = partial[j] = own[j] = terms[j] = 0;
     for (size_t t = 0; t < p->head_dim; t++) {
         const float *k_t = x->kt + t * p->seqlen_k;
         double q_t = x->q[t];
 #pragma omp simd
         for (size_t j = 0; j < x->n; j++) { /* the product is exact */
             double term = q_t * k_t[j], rounds = term != 0;
-            s[j] += term;
+            s[j] = two_sum(s[j], term, &low[j]);
             mass[j] += fabs(term), own[j] += term * term;
             partial[j] += rounds * s[j], squares[j] += rounds * s[j] * s[j], terms[j] += rounds;
         }
@@ -50,6 +50,11 @@ static void products(struct scratch *w, const struct problem *p, const struct qu
         double from_the_end = s[j] * (terms[j] * s[j] - 2 * partial[j]);
         squares[j] += fmax(0, from_the_end) + 4 * own[j];
         if (s[j] * s[j] >= 0.9 * own[j] * terms[j]) squares[j] = INFINITY;
+        s[j] += low[j];
+        if (!isnan(s[j])) continue;
+        s[j] = 0; /* an infinity also looks like this: tell them apart */
+        for (size_t t = 0; t < p->head_dim; t++)
+            s[j] += (double)x->q[t] * x->k[j * p->head_dim + t];
     }
 }
 

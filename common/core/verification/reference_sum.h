@@ -1,4 +1,4 @@
-/* reference_sum.h: what a sum may err by, and the constants of the proved error bounds.
+/* reference_sum.h: compensated sums, and the constants of the proved error bounds.
  *
  * Letters as in notes: u = 2^-24, m the maximum, d_j = m - x_j, p_j the exact softmax,
  * d_mean = sum_j p_j d_j (at most ln n, because it is at most the entropy of p), kappa
@@ -26,6 +26,30 @@
 /* What flushing to zero below the least normal float costs: once for the exponential,
  * once for its quotient. */
 #define FLUSH 0x1p-125
+
+/* a + b rounded; what the rounding lost is added to *low (Knuth; no branch, so that loops
+ * over it vectorise). */
+static inline double two_sum(double a, double b, double *low)
+{
+    double s = a + b, b_part = s - a;
+    *low += (a - (s - b_part)) + (b - b_part);
+    return s;
+}
+
+/* Neumaier's sum: right to about one rounding of double, whatever the order. */
+struct sum { double high, low; };
+
+static inline void sum_add(struct sum *s, double x)
+{
+    double t = s->high + x;
+    s->low += fabs(s->high) >= fabs(x) ? (s->high - t) + x : (x - t) + s->high;
+    s->high = t;
+}
+
+static inline double sum_value(const struct sum *s)
+{
+    return s->high + s->low;
+}
 
 /* exp(x) - 1 <= x (1 + x) for 0 <= x <= 1: turns a first-order relative error into a
  * rigorous one.  Beyond 1 nothing is claimed. */
@@ -62,6 +86,17 @@ double sum_roundings(const double *x, const double *s, size_t n, double more);
 static inline double exp_sum_error(double d_mean, const double *p, const double *s, size_t n)
 {
     return ROUNDOFF * (ARGUMENT * d_mean + KAPPA + sum_roundings(p, s, n, 1));
+}
+
+/* What rounding x to the type costs, in shares of x: at most its roundoff; but an x that errs by less than
+ * `error` of itself, and is so near a number of the type that no other can be the nearest, costs no
+ * more than its distance. */
+static inline double rounding_of(enum dtype dtype, double x, double error)
+{
+    double h = dtypes[dtype].roundoff;
+    if (h == 0 || x == 0) return 0;
+    double away = fabs((double)dtype_round(dtype, (float)x) / x - 1);
+    return away + error + ROUNDOFF < h / 2 ? away : h;
 }
 
 /* 4 sqrt(n), where that is less than n. */

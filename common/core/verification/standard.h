@@ -6,28 +6,35 @@
 #include "problem/layout.h"
 
 /* One output, element by element, without the gaps that strides leave.
- *   want        the right answer, in double
+ *   want        the right answer, in double with compensated sums
  *   likely      what a float algorithm of these stages errs by, if roundings do not conspire:
  *               those that may all point one way in full, those that are independent as
  *               LAMBDA sqrt(sum of squares)
- *   squares     of gradients, while they grow: those of the errors by chance
+ *   own         what the harness's own computation errs by; of gradients, while they grow, the sum of
+ *               squares
  *   allowed     what is accepted */
 struct answer {
     size_t n;
-    double *want, *likely, *squares, *allowed;
+    double *want, *likely, *own, *allowed;
 };
 
 /* The answers of one problem, and what the rule of acceptance has to know about it.
  *
- *     allowed = likely + the rounding of the output to its type
+ *     allowed = max(likely times D, twice own) + the rounding of the output to its type
  *
- * `likely` is one theorem for every operation and type (notes/numerics.md). */
+ * `likely` is one theorem for every operation and type (notes/numerics.md).  D, the dependence, is 1
+ * where the roundings are as independent as the theorem takes them to be.  For results in 16 bits,
+ * gradients, the log form and the mean the harness measures it: D is twice the largest error of its
+ * own straightforward computation as a share of likely, in the whole of a (batch, head).  Equal
+ * weights, which 16 bits round alike, make it more than 1; random numbers do not. */
 struct standard {
     struct problem problem;
     struct answer answer[N_ARRAYS]; /* n = 0 for what is no output */
     double max_score;    /* the largest of all |scores| or |x|, INFINITY for inf or NaN */
     size_t empty_rows;   /* fully masked rows */
     int v_is_finite;     /* v holds neither inf nor NaN anywhere; backward: nor q, k and do */
+    char *broken;        /* NULL, or how the harness's own computation errs by more than any
+                          * number of roundings can: then nothing may be accepted by it */
 };
 
 /* Exits 1 when memory is short. */

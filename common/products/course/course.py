@@ -39,7 +39,7 @@ HIDDEN = {".ci", ".github", *(f"notes/{x}.md" for x in (
     *(f"common/products/course/{x}" for x in ("course.py", "adapters", "pages"))}
 # Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
 HIDDEN_VERBS = ["course", "grade", "book", "book-test", "tables", "tables-check", "test", "test-long", "sanitize",
-                "machines", "fuzz", "gallery", "eight_bits"]
+                "machines", "fuzz", "differential", "gallery", "eight_bits"]
 VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: [r"diff RUNG=\w+", "cuda", "profile 5"]}
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
