@@ -57,8 +57,9 @@ HEAD_DIMS ?= 64 128
 #     stage-03_online_softmax, which needs the program build/03_online_softmax. ---
 NUMBERED := stage diff trace bench profile exercise hint
 
-# request.mk ends make with status 2 where the request cannot be meant, or done here.
+# Where the request cannot be meant, or done here, request.mk has printed a line, and make ends with status 2.
 include common/core/make/compilers.mk common/core/make/request.mk
+ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
@@ -78,3 +79,5 @@ clean:
 	@[ $(BUILD) = build ] || [ ! -e $(BUILD) ] || [ -f $(BUILD)/config ] || \
 	    { echo "BUILD: '$(BUILD)' is no folder that make built in" >&2; exit 2; }
 	rm -rf $(BUILD)
+
+endif

@@ -17,8 +17,9 @@ quoted = '$(subst ','\'',$(1))'
 # What a user gives as a path, a name or a list may hold a dollar sign: it is none of make's.
 $(foreach v,SUBMISSIONS STUDENT OUT EX BUG RUNG FILE ROW HEAD PROBLEMS SEED SECONDS,\
     $(if $(filter command%,$(origin $(v))),$(eval override $(v) := $$(value $(v)))))
-# $(call refuse,text): make ends with status 2.
-refuse = $(shell printf '%s\n' $(call quoted,$(1)) >&2)$(error nothing was made)
+# $(call refuse,text): the first text counts.
+refuse = $(if $(REFUSED),,$(shell printf '%s\n' $(call quoted,$(1)) >&2)$(eval REFUSED := 1))
+REFUSED :=
 ifneq ($(filter $(NUMBERED),$(VERB)),)
 UNKNOWN := $(firstword $(filter-out $(NUMBERS),$(GIVEN)))
 $(if $(UNKNOWN),$(call refuse,no stage '$(UNKNOWN)'; valid stages: $(NUMBERS)))
@@ -62,8 +63,21 @@ OUT ?= $(BUILD)/grades
 GOALS := $(filter-out $(NUMBERS),$(or $(MAKECMDGOALS),all))
 NEEDS := $(foreach g,$(GOALS),$(if $(filter undefined,$(origin needs_$(g))),compiler,$(needs_$(g))))
 # `make -n` installs nothing.
-ifeq ($(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),)
+ifeq ($(REFUSED)$(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),)
 settings = $(foreach v,BUILD CC CXX NO_INSTALL,$(v)=$(call quoted,$($(v))))
-LACKING := $(if $(NEEDS),$(shell $(settings) sh common/core/make/require.sh $(NEEDS) >&2 || echo lacking))
-$(if $(LACKING),$(error nothing was made))
+REFUSED := $(if $(NEEDS),$(shell $(settings) sh common/core/make/require.sh $(NEEDS) >&2 || echo 1))
+endif
+
+# How make ends with status 2 and no words of its own.  Make first brings its makefiles up to date,
+# and is silent about an optional one that cannot be made.  Its rule fails, and every goal depends
+# on it; goals with characters of make's syntax come after one that fails, and have an empty rule.
+ifneq ($(REFUSED),)
+MAKEFLAGS += --no-keep-going
+PLAIN := $(shell printf '%s\n' $(foreach g,$(or $(MAKECMDGOALS),all),$(call quoted,$(g))) | \
+             grep -x '[[:alnum:]_./-]*')
+-include .refused-makefile
+.refused-% .refuses-%: ; @exit 2
+.PHONY: $(PLAIN)
+$(PLAIN): .refuses-makefile
+.DEFAULT: ; @:
 endif
