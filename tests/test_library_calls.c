@@ -84,7 +84,7 @@ Test(library_calls, mistakes_are_named_on_both_devices)
 {
     WRONG_ANYWHERE("size", p.size = 0);
     WRONG_ANYWHERE("device", p.device = 7);
-    WRONG_ANYWHERE("type: 3", p.type = 3);
+    WRONG_ANYWHERE("type: 5", p.type = 5);
     WRONG_ANYWHERE("type", p.type = -1);
     WRONG_ANYWHERE("heads_q", p.heads_kv = 3);
     WRONG_ANYWHERE("heads_q", p.heads_kv = 0);
