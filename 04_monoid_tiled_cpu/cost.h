@@ -1,7 +1,6 @@
 /* cost.h: what the rungs and asides of this stage have in common: what they say of themselves, and
  * the smaller of two sizes. */
-#ifndef COST_H
-#define COST_H
+#pragma once
 
 #include "problem/heads.h"
 
@@ -23,5 +22,3 @@ static inline size_t one_row_of_o(const struct problem *p)
 {
     return p->head_dim_v * sizeof(float);
 }
-
-#endif

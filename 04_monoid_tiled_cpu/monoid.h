@@ -13,8 +13,7 @@
  *   - NaN, once in l, stays; NaN in a column of o stays in that column.
  * The laws hold bit for bit for the unit, and up to rounding for the rest (notes/numerics.md;
  * tests/test_monoid.c). */
-#ifndef MONOID_H
-#define MONOID_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -129,5 +128,3 @@ static inline HOST_DEVICE float se_divide(struct se x, float value)
 {
     return x.l == 0.0f ? 0.0f : value / x.l;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* simd_score.h: the score of a query and a key in vectors, for the rung simd and the asides. */
-#ifndef SIMD_SCORE_H
-#define SIMD_SCORE_H
+#pragma once
 
 #include "stage.h"
 
@@ -21,5 +20,3 @@ static inline float score(const struct head *h, size_t i, size_t j)
 {
     return score_of(h, i, k_row(h, j), j);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * The work is cut into blocks of Br queries of one head: block number
  * ((b * heads_q + h) * q_blocks + i) computes queries i * Br ... of head h of batch b.  Each
  * reads all keys and values that its queries see, so K and V are read q_blocks times. */
-#ifndef ATTENTION_H
-#define ATTENTION_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -109,5 +108,3 @@ static __forceinline__ __device__ float *lse_row(const struct attention &x,
 {
     return x.lse + (ptrdiff_t)h.number * x.seqlen_q + i;
 }
-
-#endif

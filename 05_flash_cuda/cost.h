@@ -1,6 +1,5 @@
 /* cost.h: what theory says that a tiled attention kernel moves and computes. */
-#ifndef COST_H
-#define COST_H
+#pragma once
 
 #include "harness.h"
 
@@ -16,5 +15,3 @@ static inline struct cost attention_cost(const struct problem *p, size_t br)
     c.exps = heads * pairs;
     return c;
 }
-
-#endif

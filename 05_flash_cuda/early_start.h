@@ -1,7 +1,6 @@
 /* early_start.h: a kernel that starts before the one before it in the stream has ended (sm_90 on):
  * its launch is hidden.  CUDA calls it programmatic dependent launch. */
-#ifndef EARLY_START_H
-#define EARLY_START_H
+#pragma once
 
 #include "gpu/cuda_check.h"
 
@@ -39,5 +38,3 @@ static inline cudaLaunchAttribute may_start_early(void)
     early.val.programmaticStreamSerializationAllowed = 1;
     return early;
 }
-
-#endif

@@ -7,8 +7,7 @@
  * blocks of keys count from the sequence's first key.  Products take 16 columns, or 16 keys, after
  * another: mma.sync and wgmma round alike on one GPU (notes/serving.md).  What a query does not see
  * changes nothing: a hidden key weighs 0, a hidden leaf is the unit.  No rule looks at another row. */
-#ifndef LEAVES_H
-#define LEAVES_H
+#pragma once
 
 #include "gpu/exp2.h"
 
@@ -53,5 +52,3 @@ static __device__ __forceinline__ float joined(const struct join &j, float a, fl
 {
     return fmaf(j.of_b, b, __fmul_rn(j.of_a, a)); /* never fused in another way */
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* mask32.h: the mask of harness.h in 32 bits, for the kernels.  The functions have the same names
  * and the same meaning.  In 64 bits they take registers that the loops need: 8 % of the time of
  * rung 6 at head_dim 128. */
-#ifndef MASK32_H
-#define MASK32_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -57,5 +56,3 @@ static __forceinline__ __device__ struct key_range32 all_rows_see(struct mask32 
 {
     return {mask_keys(m, end - 1).first, mask_keys(m, first).end};
 }
-
-#endif

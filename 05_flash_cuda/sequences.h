@@ -1,7 +1,6 @@
 /* sequences.h: the sequences of a batch, which may differ in length: where each lies in the
  * arrays, and its mask.  What common/core/problem/layout.h says of them, for kernels. */
-#ifndef SEQUENCES_H
-#define SEQUENCES_H
+#pragma once
 
 #include "mask32.h"
 
@@ -55,5 +54,3 @@ static struct sequences sequences_of(const struct problem *p, const struct array
     s.first = limit(m.first - own_key), s.last = limit(m.last - own_key);
     return s;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_problem.h: problems of the tests' own, with the inputs that a recipe of `check` makes
  * of them, and a variant's answer judged as `check` does. */
-#ifndef ATTENTION_PROBLEM_H
-#define ATTENTION_PROBLEM_H
+#pragma once
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -65,5 +64,3 @@ static inline void judge(const struct variant *v, struct inputs *in)
               verdict.reason, index, verdict.got, verdict.want, verdict.allowed);
     standard_free(prepared.standard);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* kernel_launch.h: a launch in one line, for tests of the CPU execution of CUDA kernels, and how
  * a misuse is tried: it ends the program, so in a child process, whose exit status must be 1 and
  * whose last words must name kernel, block and thread. */
-#ifndef KERNEL_LAUNCH_H
-#define KERNEL_LAUNCH_H
+#pragma once
 
 #include <criterion/criterion.h>
 
@@ -57,5 +56,3 @@ template <class F> static void expect_report(F f, std::vector<const char *> word
 struct numbers {
     float x[256];
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* library_call.h: problems of the suite as calls of the C library.  FIVE_STEPS_GPU is the GPU's code
  * executed on the CPU: the same kernels, launchers and checks. */
-#ifndef LIBRARY_CALL_H
-#define LIBRARY_CALL_H
+#pragma once
 
 #include <criterion/criterion.h>
 #include <omp.h>
@@ -129,5 +128,3 @@ static inline int judge_library(struct inputs *in, int device, const char *kerne
     outputs_free(&out), outputs_free(&again);
     return code;
 }
-
-#endif

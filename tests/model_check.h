@@ -1,6 +1,5 @@
 /* model_check.h: the quick cases of `check` for one attention function in bf16. */
-#ifndef MODEL_CHECK_H
-#define MODEL_CHECK_H
+#pragma once
 
 #include <math.h>
 #include <omp.h>
@@ -23,5 +22,3 @@ static inline int check_model(const char *name, variant_function *attention,
     v.does[0].function = attention;
     return check_stage(&stage, &quick);
 }
-
-#endif

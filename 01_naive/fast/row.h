@@ -3,8 +3,7 @@
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
  * The two loops of stage.c.  A vector holds LANES floats and one instruction works on all of
  * them.  vexp is the exponential of vexp.h: at most 1.02 ulp, infinite above 88.72. */
-#ifndef ROW_H
-#define ROW_H
+#pragma once
 
 #include "harness.h"
 #include "vector/head.h"
@@ -60,5 +59,3 @@ static struct cost cost(const struct problem *p)
 {
     return p->op == OP_ATTENTION ? cost_of_scores(p, 5, 2) : cost_of_rows(p, 3, 2);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
  * The loops of stage.c.  A vector holds LANES floats and one instruction works on all of
  * them. */
-#ifndef ROW_H
-#define ROW_H
+#pragma once
 
 #include "harness.h"
 #include "vector/head.h"
@@ -109,5 +108,3 @@ static inline struct cost cost_reload(const struct problem *p)
 {
     return p->op == OP_SOFTMAX ? cost_of_rows(p, 5, 1) : cost_recompute(p);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* step_kernels.h: the steps of a safe softmax as kernels of their own, one block per row in
  * each.  m, l [rows]; t [rows, cols].  G is one read or one write of the matrix. */
-#ifndef STEP_KERNELS_H
-#define STEP_KERNELS_H
+#pragma once
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -34,5 +33,3 @@ static inline size_t row_statistics(const struct problem *p)
 {
     return 2 * p->rows * sizeof(float);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *     m_new = max(m, x_j),   l = l * exp(m - m_new) + exp(x_j - m_new)
  * Every lane of a vector is a stream of its own with its own m and l.  At the end the lanes
  * are merged by the same rule.  vector/rows.h has loop 2 and a second way to do loop 1. */
-#ifndef ROW_H
-#define ROW_H
+#pragma once
 
 #include "harness.h"
 #include "vector/head.h"
@@ -115,5 +114,3 @@ static inline struct cost cost_streaming_large(const struct problem *p)
 {
     return p->op == OP_SOFTMAX && is_large(p) ? cost_streaming(p) : cost(p);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* second_pass.h: loop 2 of stage 3 on a GPU: from the state of each row to its results. */
-#ifndef SECOND_PASS_H
-#define SECOND_PASS_H
+#pragma once
 
 #include "state.h"
 
@@ -30,5 +29,3 @@ static void second_pass(const struct problem *p, const struct arrays *a, const T
                                   (int)(p->op == OP_LOGSOFTMAX)));
     CUDA_CHECK(cudaGetLastError());
 }
-
-#endif

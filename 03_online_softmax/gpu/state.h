@@ -1,7 +1,6 @@
 /* state.h: the running state (m, l) of stage 3 on a GPU: its step, its merge, and what it
  * makes of a score at the end. */
-#ifndef STATE_H
-#define STATE_H
+#pragma once
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -63,5 +62,3 @@ static __device__ inline float normalise(struct normaliser f, float x)
 {
     return f.log ? x - f.shift - f.log_l : exp_minus(x, f.shift) * f.scale;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * upper halves have a float32 sum each, fused multiply-adds from 0; the two are added, and then
  * c.  The unit also counts denormals as zero; the model keeps them, for they are far below what
  * any acceptance of bf16 can see. */
-#ifndef AMX_MODEL_H
-#define AMX_MODEL_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ static void tile_product(int c, int a, int b)
             tile[c].sum[m][n] += sum[0] + sum[1];
         }
 }
-
-#endif

@@ -37,8 +37,7 @@
  *     SCORE_UNIT(p)         what the product of scores still has to be multiplied by
  *     pack_queries(), block_of_keys(), scores_product()   a panel's scores of a block
  *     lane_weights(), values_product()   their weights, times the values */
-#ifndef FOLD_H
-#define FOLD_H
+#pragma once
 
 #include <float.h>
 
@@ -409,5 +408,3 @@ static void tiles_of_thread(const struct problem *p, const struct arrays *a,
         finish(&t, &x);
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* fold_rows.h: folds the keys of one or two queries, row by row: a decode step. */
-#ifndef FOLD_ROWS_H
-#define FOLD_ROWS_H
+#pragma once
 
 #include "fold.h"
 
@@ -105,5 +104,3 @@ static void fold_rows(const struct tile *t, size_t begin, size_t end, struct sta
         j += keys.n;
     }
 }
-
-#endif

@@ -5,8 +5,7 @@
  *     Bc, KEY_STEP          keys of a block; what the number of keys of a product is a multiple of
  *     COLS_STEP             the same for columns of v
  *     ENOUGH_TASKS          with fewer tiles than this the keys are cut into parts */
-#ifndef PLAN_H
-#define PLAN_H
+#pragma once
 
 #include <omp.h>
 
@@ -199,5 +198,3 @@ static const float *bias_row(const struct tile *t, size_t r, size_t j)
     struct query q = query_of(t, r);
     return t->p->has_bias ? t->a->bias + bias_at(t->p, t->s.batch, q.h, q.i) + j : NULL;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  *     c (rows, cols) = factor c + a (rows, steps) . b (steps, cols)
  * Numbers of a are read one at a time, rows of b and c as vectors. */
-#ifndef PRODUCTS_H
-#define PRODUCTS_H
+#pragma once
 
 #include "vector/vector.h"
 
@@ -24,5 +23,3 @@ typedef void product_function(const struct product *x);
 
 /* microkernel.c: in blocks that stay in registers. */
 product_function block_product;
-
-#endif

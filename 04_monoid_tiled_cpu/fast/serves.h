@@ -1,6 +1,5 @@
 /* serves.h: what the attention variants of this folder say of themselves, and use of one another. */
-#ifndef SERVES_H
-#define SERVES_H
+#pragma once
 
 #include "harness.h"
 
@@ -23,5 +22,3 @@ struct cost rows_cost(const struct problem *p);
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |    \
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |   \
                 WITH_INVARIANT __VA_ARGS__
-
-#endif

@@ -1,7 +1,6 @@
 /* transpose.h: 16 x 16 numbers of 32 bits, rows to columns: pairs of bf16, and floats.
  * On vectors of 16 it takes four rounds of 16 exchanges, otherwise a loop. */
-#ifndef TRANSPOSE_H
-#define TRANSPOSE_H
+#pragma once
 
 #include "vector/half.h"
 #include "vector/vector.h"
@@ -81,5 +80,3 @@ INLINE void transpose_rows(const float *const *rows, size_t n, float *to, size_t
         for (size_t i = 0; i < 16; i++) to[t * to_stride + i] = rows[i][t];
 #endif
 }
-
-#endif

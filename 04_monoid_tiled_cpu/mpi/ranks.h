@@ -10,8 +10,7 @@
  * The answer so far is a row (m, l, o) for each query of every head, o [head_dim_v] not yet divided
  * by l: an element of SE(R^dv) x SE(R).  lse = m + log l would not do in place of m and l: where all
  * scores of a row are huge, as behind a mask of -1e30, a float rounds log l away. */
-#ifndef RANKS_H
-#define RANKS_H
+#pragma once
 
 #include <mpi.h>
 
@@ -53,5 +52,3 @@ void fold_keys(const float *keys, int owner, MPI_Request *pending);
  * rank 0. */
 void ring_attention(void);
 void tree_attention(void);
-
-#endif

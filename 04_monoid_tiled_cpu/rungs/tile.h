@@ -1,7 +1,6 @@
 /* tile.h: a tile of 16 queries and 32 keys, for the rungs tile, threads and simd.  The file that
  * includes it says which score(). */
-#ifndef TILE_H
-#define TILE_H
+#pragma once
 
 #include "monoid.h"
 
@@ -42,5 +41,3 @@ static void fold_tiles(const struct head *h, size_t i, size_t rows, size_t first
             push_tile(&x[r], s, v_row(h, j), n);
         }
 }
-
-#endif

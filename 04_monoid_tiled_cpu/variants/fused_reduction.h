@@ -14,8 +14,7 @@
  *
  * is a monoid, and everything in stage.c applies to it.  notes/fusing_reductions.md
  * proves this, and that there is no such C for sum_j |x_j - mean|. */
-#ifndef FUSED_REDUCTION_H
-#define FUSED_REDUCTION_H
+#pragma once
 
 #include <stddef.h>
 
@@ -45,5 +44,3 @@ struct pair pair_merge(const struct reduction *r, struct pair x, struct pair y);
 /* The fold of x (n), w (n). */
 struct pair pair_fold(const struct reduction *r, const float *x, const float *w,
                       size_t n);
-
-#endif

@@ -8,8 +8,7 @@
  * dk and dv of a key head add up over the query heads that share it.  A soft cap multiplies dS by
  * its slope; a sink has dS = -P D and nothing to multiply it with.  A bias gets no gradient.
  * notes/gradient.md derives all of them. */
-#ifndef GRADIENT_H
-#define GRADIENT_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -105,5 +104,3 @@ static inline void each_query_head(const struct problem *p, const struct arrays 
     .group = IN_BACKWARD, .types = TYPE(F32), .max_score = INFINITY, .masked_rows = 1,        \
     .isolates_v = 1, .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | \
                                  WITH_BIAS_STRIDES
-
-#endif

@@ -1,7 +1,6 @@
 /* adder.h: dq by way of shared memory, from rung 5 on.  A consumer puts its block of dq there and
  * goes on.  A warp that was idle until now has TMA add the 16 KB to dq (cp.reduce.async.bulk). */
-#ifndef BACKWARD_ADDER_H
-#define BACKWARD_ADDER_H
+#pragma once
 
 #include "backward/hopper_launch.h"
 
@@ -58,5 +57,3 @@ static __device__ __forceinline__ struct pipeline_state place_before(struct pipe
 {
     return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Where a tile holds NaN or inf, a weight of 0 must not be multiplied with it: SKIP
  * leaves such terms out.  It is slower, so that it is compiled apart and chosen by tile. */
-#ifndef FLOAT_TILES_H
-#define FLOAT_TILES_H
+#pragma once
 
 #include "backward/gradient.h"
 #include "portable/scores.h"
@@ -260,5 +259,3 @@ static const char *float_refuses(const struct problem *p)
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |      \
                  WITH_BIAS_STRIDES,                                                          \
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1
-
-#endif

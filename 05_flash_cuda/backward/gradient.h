@@ -12,8 +12,7 @@
  * dk and dv are sums over queries, dq is a sum over keys.  A block of threads that owns a
  * tile of keys holds dk and dv in registers while the queries go by, and has a part of
  * every dq. */
-#ifndef GRADIENT_H
-#define GRADIENT_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -264,5 +263,3 @@ static void launch_row_sums(const struct gradient<T> &x, void *stream)
                        stream, x);
     if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
 }
-
-#endif

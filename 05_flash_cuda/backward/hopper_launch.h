@@ -1,6 +1,5 @@
 /* hopper_launch.h: the host's side of the Hopper rungs of the backward ladder. */
-#ifndef BACKWARD_HOPPER_LAUNCH_H
-#define BACKWARD_HOPPER_LAUNCH_H
+#pragma once
 
 #include "attention.h"
 #include "backward/hopper_tiles.h"
@@ -146,4 +145,3 @@ static size_t workspace_of(const struct problem *p)
     .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW |      \
                 WITH_STRIDES | WITH_PACKED,                                                   \
     .max_score = INFINITY, .masked_rows = 1
-#endif

@@ -11,8 +11,7 @@
  * dQ is a sum over all 128 keys, so that each consumer needs the other's dS: it passes
  * through shared memory, transposed on the way by stmatrix.  A consumer computes half of
  * dQ: at D = 64 that of 64 queries of 128, at D = 128 64 columns of 128. */
-#ifndef HOPPER_TILES_H
-#define HOPPER_TILES_H
+#pragma once
 
 #include "backward/hopper_work.h"
 #include "hopper/store.h"
@@ -255,5 +254,3 @@ static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradi
     store_gradient<typename C::T>(x.dq + (ptrdiff_t)head * x.rows_q * x.head_dim, dq, x.scale,
                                   row, x.seqlen_q, column, x.head_dim);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* hopper_work.h: what a block of the Hopper rungs of the backward ladder works on: which tile of
  * keys and which tiles of queries, its shared memory, and the producer that fills it. */
-#ifndef BACKWARD_HOPPER_WORK_H
-#define BACKWARD_HOPPER_WORK_H
+#pragma once
 
 #include "backward/gradient.h"
 #include "hopper/pipeline.h"
@@ -234,5 +233,3 @@ static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward
     load_keys<C>(sm.k, sm.v, &sm.kv_full, params, sm.work);
     load_queries<C>(sm, params, sm.work, at);
 }
-
-#endif

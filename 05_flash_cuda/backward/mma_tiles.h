@@ -4,8 +4,7 @@
  * The scores are transposed: a warp computes S^T = K Q^T for 16 keys.  Its C fragments of
  * P^T and dS^T, rounded and packed, are the A fragments of dV += P^T dO and dK += dS^T Q,
  * as P was that of O += P V in the forward pass. */
-#ifndef MMA_TILES_H
-#define MMA_TILES_H
+#pragma once
 
 #include "backward/gradient.h"
 #include "portable/async_tile.h"
@@ -120,5 +119,3 @@ static __forceinline__ __device__ void copy_floats(float (&to)[N], const float *
 {
     if (threadIdx.x < N / 4) copy_16_bytes(address_of(&to[4 * threadIdx.x]), from + 4 * threadIdx.x, 1);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* narrow_memory.h: what a block of threads of rung 7 has in shared memory, two places of each, and
  * the order in which it works on the tiles of keys. */
-#ifndef BACKWARD_NARROW_MEMORY_H
-#define BACKWARD_NARROW_MEMORY_H
+#pragma once
 
 #include "backward/hopper_launch.h"
 
@@ -52,5 +51,3 @@ static __device__ __forceinline__ int nth_narrow_tile(const struct backward_para
     if (n >= heads * tiles) return (n - heads * tiles) * x.key_tiles + tiles;
     return n / tiles * x.key_tiles + n % tiles;
 }
-
-#endif

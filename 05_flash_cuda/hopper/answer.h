@@ -2,8 +2,7 @@
  * GPU and keys arrive one part after the other (multi_gpu/ring.cu).  The tile is merged in
  * registers with the answer of the parts before.  o and lse of the answer lie in float32, because
  * a part rounded to 16 bits would add its own rounding to each merge. */
-#ifndef HOPPER_ANSWER_H
-#define HOPPER_ANSWER_H
+#pragma once
 
 #include "merge_weights.h"
 #include "store.h"
@@ -79,5 +78,3 @@ static __device__ __forceinline__ void merge_answer(float (&o)[DV<C> / 2], const
     if (answer.merges) add_answer<C>(o, answer, params, row, at, old);
     if (answer.keeps) keep_answer<C>(o, answer, params, row, at);
 }
-
-#endif

@@ -8,8 +8,7 @@
  *   blocks  as many on a multiprocessor as fit, so that one loads while another computes
  *   order   tiles from a counter, also without a mask: some multiprocessors get their data
  *           sooner than others */
-#ifndef HOPPER_FEW_KEYS_H
-#define HOPPER_FEW_KEYS_H
+#pragma once
 
 #include "scheduler.h"
 #include "store.h"
@@ -159,5 +158,3 @@ template <class T, int D> static void few_keys(const struct problem *p, const st
     if (p->seqlen_k > 64) launch_few_keys<few_keys_config<T, D, 128>>(p, a);
     else launch_few_keys<few_keys_config<T, D, 64>>(p, a);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* first_block.h: weights that refer to the maximum of the first block of keys (rung 13). */
-#ifndef HOPPER_FIRST_BLOCK_H
-#define HOPPER_FIRST_BLOCK_H
+#pragma once
 
 #include "softmax.h"
 
@@ -41,5 +40,3 @@ static __device__ __forceinline__ bool any_has_outgrown(const struct rows &r)
 {
     return __any_sync(0xffffffffu, SOFTMAX && has_outgrown(r));
 }
-
-#endif

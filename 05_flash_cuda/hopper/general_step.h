@@ -2,8 +2,7 @@
  * more in three places.  Products become scores by a cap, a bias and a mask at both ends.  Maxima
  * may also grow in later blocks, where rows see their first keys.  And another sequence may follow
  * in memory behind the last block. */
-#ifndef HOPPER_GENERAL_STEP_H
-#define HOPPER_GENERAL_STEP_H
+#pragma once
 
 #include "first_block.h"
 #include "key_blocks.h"
@@ -209,5 +208,3 @@ static __device__ __forceinline__ void last_pv_of_sequence(consumer<C> &x, kv_pi
     warpgroup_fence_operand(x.o);
     release(kv.v_empty, x.v_at);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* key_blocks.h: which blocks of keys the queries of a sequence see, and the mask of a block that
  * may be cut at both ends. */
-#ifndef HOPPER_KEY_BLOCKS_H
-#define HOPPER_KEY_BLOCKS_H
+#pragma once
 
 #include "sequences.h"
 #include "tile.h"
@@ -44,5 +43,3 @@ static __device__ __forceinline__ void mask_both_ends(float (&s)[C::Bc / 2],
         if (column < first[r] || column >= end[r]) s[i] = MASKED;
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* late_turns.h: when a consumer passes its turn at the tensor cores on (hopper.md, section 4). */
-#ifndef HOPPER_LATE_TURNS_H
-#define HOPPER_LATE_TURNS_H
+#pragma once
 
 #include "tile.h"
 
@@ -29,5 +28,3 @@ static __device__ __forceinline__ void issue_qk_last_apart(float (&s)[C::Bc / 2]
     }
     wgmma_commit();
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* leaf_fold.h: the fold of the kernel `general` where the bits of a query depend on its keys alone:
  * leaf after leaf, in the order of leaves.h. */
-#ifndef HOPPER_LEAF_FOLD_H
-#define HOPPER_LEAF_FOLD_H
+#pragma once
 
 #include "general_step.h"
 
@@ -50,5 +49,3 @@ fold_leaves(consumer<C> &x, kv_pipeline<C> &kv, const struct general_scores &sco
         step<C, FIRST_BLOCK>(x, kv, scores, w, n, is_cut);
     }
 }
-
-#endif

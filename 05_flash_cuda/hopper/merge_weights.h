@@ -3,8 +3,7 @@
  *
  * An answer is o, already divided by its l, and lse = m + log l.  That is the element (o, 1, lse)
  * of the monoid (stage 4's monoid.h).  A query that has seen no key has the unit, lse = -inf. */
-#ifndef HOPPER_MERGE_WEIGHTS_H
-#define HOPPER_MERGE_WEIGHTS_H
+#pragma once
 
 #include "monoid.h"
 
@@ -43,5 +42,3 @@ static inline HOST_DEVICE float add_sink(float *lse, float sink)
     *lse = se_lse(all);
     return se_divide(all, keys.l > 0.0f ? se_factor(keys.m, all.m) : 0.0f);
 }
-
-#endif

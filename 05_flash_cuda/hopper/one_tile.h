@@ -1,7 +1,6 @@
 /* one_tile.h: a block of threads with a producer and consumers for one work tile (rungs 9 to 11):
  * its memory, the producer, and how a consumer ends. */
-#ifndef HOPPER_ONE_TILE_H
-#define HOPPER_ONE_TILE_H
+#pragma once
 
 #include "producer.h"
 #include "store.h"
@@ -46,5 +45,3 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
     store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
     if (threadIdx.x % 128 == 0) tma_store_wait();
 }
-
-#endif

@@ -9,8 +9,7 @@
  * The phase flips when the index comes round.  A consumer starts with phase 0, and waits for
  * the first copy.  The producer starts with phase 1, which a fresh barrier lets through.
  * CUTLASS has the same under the names PipelineState and PipelineTmaAsync. */
-#ifndef HOPPER_PIPELINE_H
-#define HOPPER_PIPELINE_H
+#pragma once
 
 #include "tile.h"
 
@@ -90,5 +89,3 @@ static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES],
     mbarrier_arrive_if(&empty[at.index], threadIdx.x % 128 == 0);
     advance<STAGES>(at);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* producer.h: the tiles of K and V from rung 9 on: a producer loads them for a whole work tile, and
  * a consumer releases those that only others need. */
-#ifndef HOPPER_PRODUCER_H
-#define HOPPER_PRODUCER_H
+#pragma once
 
 #include "pipeline.h"
 
@@ -41,5 +40,3 @@ static __device__ __forceinline__ void skip_block(kv_pipeline<C> &kv,
     advance<C::K_STAGES>(k_at);
     release(kv.v_empty, v_at);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* q_fragments.h: queries in registers, as A operands: of the whole warpgroup for wgmma, or of a
  * warp for mma.sync, which have the same fragments. */
-#ifndef HOPPER_Q_FRAGMENTS_H
-#define HOPPER_Q_FRAGMENTS_H
+#pragma once
 
 #include "tile.h"
 
@@ -77,5 +76,3 @@ static __device__ __forceinline__ void warp_scores(float (&s)[C::Bc / 2],
         }
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* q_pipeline.h: Q tiles in shared memory, and with each the work tile that it belongs to: how
  * the producer of a persistent block tells the consumers what to compute next. */
-#ifndef HOPPER_Q_PIPELINE_H
-#define HOPPER_Q_PIPELINE_H
+#pragma once
 
 #include "producer.h"
 
@@ -45,5 +44,3 @@ static __device__ __forceinline__ void release_q(uint64_t *q_empty)
     fence_proxy_async();
     mbarrier_arrive(q_empty);
 }
-
-#endif

@@ -7,8 +7,7 @@
  * (Graham's LPT rule; FlashAttention-3 does so too).  But the heavy tiles of all heads
  * together would ask for every head's K and V at once.  So heads go by in *sections* whose K
  * and V together fit into the L2 cache. */
-#ifndef HOPPER_SCHEDULER_H
-#define HOPPER_SCHEDULER_H
+#pragma once
 
 #include "q_pipeline.h"
 
@@ -73,5 +72,3 @@ static struct scheduler scheduler_of(const struct params &params, const struct p
     else count_from_zero(s, a);
     return s;
 }
-
-#endif

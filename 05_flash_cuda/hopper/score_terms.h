@@ -5,8 +5,7 @@
  *     l = l + exp(sink)        a key without a value, for each head (gpt-oss, 2025)
  *
  * log2(weight) = unit score; the unit is 1 where scores change anyway, and there is no bias. */
-#ifndef HOPPER_SCORE_TERMS_H
-#define HOPPER_SCORE_TERMS_H
+#pragma once
 
 #include "merge_weights.h"
 #include "store.h"
@@ -193,5 +192,3 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
     if (p->has_sinks) t.sinks = a->sinks;
     return t;
 }
-
-#endif

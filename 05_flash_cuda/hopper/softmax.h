@@ -7,8 +7,7 @@
  *     p = 2^(s c - mc)      c = scale log2(e),  mc = m c
  *
  * is one multiply-add and one exponential. */
-#ifndef HOPPER_SOFTMAX_H
-#define HOPPER_SOFTMAX_H
+#pragma once
 
 #include "gpu/ptx.h"
 
@@ -113,5 +112,3 @@ static __device__ __forceinline__ void pack_weights(const float (&s)[N],
 #pragma unroll
     for (int i = 0; i < N / 2; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
 }
-
-#endif

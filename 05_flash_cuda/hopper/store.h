@@ -1,6 +1,5 @@
 /* store.h: the end of a work tile: o / l and lse, and the two ways out for o. */
-#ifndef HOPPER_STORE_H
-#define HOPPER_STORE_H
+#pragma once
 
 #include "tile.h"
 
@@ -146,5 +145,3 @@ static __device__ __forceinline__ void store_tile(float (&o)[DV<C> / 2], typenam
     else
         store_from_registers<C>(o, params, row, head);
 }
-
-#endif

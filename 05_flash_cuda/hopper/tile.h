@@ -3,8 +3,7 @@
  *
  * C is the rung's `struct config`: C::T the 16-bit type, C::D the padded head dimension,
  * C::Br queries and C::Bc keys in a tile, 64 queries a warpgroup. */
-#ifndef HOPPER_TILE_H
-#define HOPPER_TILE_H
+#pragma once
 
 #include "launch.h"
 #include "gpu/ptx.h"
@@ -112,5 +111,3 @@ static __device__ __forceinline__ void issue_pv(float (&o)[DV<C> / 2],
         wgmma_pv<typename C::T>(o, p + 4 * i, v + 128 * i);
     wgmma_commit();
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* turns.h: turns at the tensor cores, and what is left to issue when there is no further turn. */
-#ifndef HOPPER_TURNS_H
-#define HOPPER_TURNS_H
+#pragma once
 
 #include "producer.h"
 
@@ -30,5 +29,3 @@ static __device__ __forceinline__ void last_pv(CONSUMER &x, kv_pipeline<C> &kv)
     warpgroup_fence_operand(x.o);
     release(kv.v_empty, x.v_at);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * A warp has MT tiles of 16 queries, 64 rows apart, and uses each fragment of K and V for all of
  * them.  Its fragments are wgmma's (wgmma.h): s and o lie in the same registers of the same lanes.
  * Tiles are swizzled, so a step of 16 columns flips bits 5 and 6 of an address. */
-#ifndef HOPPER_WARP_PRODUCTS_H
-#define HOPPER_WARP_PRODUCTS_H
+#pragma once
 
 #include "tile.h"
 
@@ -71,5 +70,3 @@ static __device__ __forceinline__ void warp_pv(float (&o)[C::MT][C::D / 2],
             }
         }
 }
-
-#endif

@@ -25,8 +25,7 @@
  * so a thread owns two rows, and four neighbouring lanes share them.  An A operand in
  * registers has for its 16 columns exactly the registers 8k ... 8k+7 packed in pairs:
  * the scores become the operand P without moving between threads. */
-#ifndef HOPPER_WGMMA_H
-#define HOPPER_WGMMA_H
+#pragma once
 
 #include "gpu/ptx.h"
 
@@ -213,6 +212,4 @@ static __device__ __forceinline__ void wgmma_dsk(float (&d)[32], uint64_t a, uin
 {
     WGMMA_OF(64, "%32, %33", "0, 1", "l"(a), "l"(b))
 }
-#endif
-
 #endif

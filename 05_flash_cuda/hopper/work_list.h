@@ -5,8 +5,7 @@
  * weight.  The lengths are on the GPU, so one block lists the tiles there: it counts the tiles of
  * each place in this order, adds the counts up, and puts each tile into its place (a counting
  * sort).  All heads have the same list. */
-#ifndef HOPPER_WORK_LIST_H
-#define HOPPER_WORK_LIST_H
+#pragma once
 
 #include "key_blocks.h"
 #include "scheduler.h"
@@ -127,5 +126,3 @@ static int list_tiles(const struct problem *p, const struct arrays *a,
     CUDA_CHECK(cudaLaunchKernelEx(&config, list_tiles_kernel<C>, all, list));
     return (int)((p->total_q / C::Br + p->batch) * p->heads_q);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* part.h: the kernels of stage 5 on a part of a longer problem.  What they give is merged with
  * other parts, so o is also kept in float32, with lse. */
-#ifndef PART_H
-#define PART_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -28,5 +27,3 @@ void part_tuned(const struct problem *p, const struct part *x);
 const char *part_split_refuses(const struct problem *p);
 size_t part_split_workspace(const struct problem *p);
 void part_split(const struct problem *p, const struct part *x);
-
-#endif

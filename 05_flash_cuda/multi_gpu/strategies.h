@@ -1,6 +1,5 @@
 /* strategies.h: how several GPUs share one problem. */
-#ifndef STRATEGIES_H
-#define STRATEGIES_H
+#pragma once
 
 #include "ranks/world.h"
 
@@ -10,5 +9,3 @@ static const struct strategy gpu_strategies[] = {
     {"ring-unbalanced", "the same with contiguous chunks, for comparison", 1, 0, 0},
     {NULL, NULL, 0, 0, 0},
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* async_tile.h: asynchronous copies of tiles, as rungs 4 to 6 issue them, and what these rungs do
  * not take. */
-#ifndef ASYNC_TILE_H
-#define ASYNC_TILE_H
+#pragma once
 
 #include "portable/swizzled_tile.h"
 #include "gpu/device.h"
@@ -45,5 +44,3 @@ static __forceinline__ __device__ void issue_kv(const typename W::shared &shared
         return "a head_dim that is no multiple of 8";
     return mma_refuses(p);
 }
-
-#endif

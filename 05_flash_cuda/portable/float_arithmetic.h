@@ -1,7 +1,6 @@
 /* float_arithmetic.h: what rungs 1 and 2 compute in float32: multiply-adds of four floats,
  * and the maximum and the sum of a row that neighbouring lanes share. */
-#ifndef FLOAT_ARITHMETIC_H
-#define FLOAT_ARITHMETIC_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -51,5 +50,3 @@ template <int LANES> static __device__ __forceinline__ float lanes_sum(float x)
     for (int flip = LANES / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
     return x;
 }
-
-#endif

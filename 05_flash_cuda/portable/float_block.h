@@ -1,7 +1,6 @@
 /* float_block.h: what rungs 1 and 2 know of a problem in float32, and where a block of threads
  * works.  Block number head * q_blocks + i computes queries i Br ... of head = b * heads_q + h. */
-#ifndef FLOAT_BLOCK_H
-#define FLOAT_BLOCK_H
+#pragma once
 
 #include "attention.h"
 #include "cost.h"
@@ -55,5 +54,3 @@ static void start_blocks(void (*kernel)(struct work), int br, int threads, const
 #define FLOAT_VARIANT                                                                            \
     .group = IN_PORTABLE, .device = GPU_DEVICE, .least_arch = 75, .types = TYPE(F32),            \
     .supports = BASIC_FEATURES | WITH_SHIFT, .max_score = INFINITY, .masked_rows = 1
-
-#endif

@@ -18,8 +18,7 @@
  * to 16 bits and packed in pairs, *are* an A fragment.  That is why the probabilities
  * P = exp(S - m) go from the first product of attention into the second without
  * leaving their lanes. */
-#ifndef MMA_H
-#define MMA_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/exp2.h"
@@ -199,5 +198,3 @@ template <int N> static __forceinline__ __device__ void copies_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
-
-#endif

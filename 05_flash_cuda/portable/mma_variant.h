@@ -1,6 +1,5 @@
 /* mma_variant.h: the host's side of rungs 3 to 6: which tiles a problem gets, and their launch. */
-#ifndef MMA_VARIANT_H
-#define MMA_VARIANT_H
+#pragma once
 
 #include <type_traits>
 
@@ -64,5 +63,3 @@ static void start_tiles(void (*kernel)(const struct attention), const struct pro
     GPU_VARIANT(rung) = {.name = #rung, .idea = words, MMA_VARIANT(arch), .refuses = refusal,    \
                          .picks = picks, .cost = cost,                                           \
                          .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(rung)}
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Rows are 4 floats, 16 bytes, longer than the head, so that neighbouring rows, which
  * different lanes read at the same column, lie in different banks. */
-#ifndef PADDED_FLOATS_H
-#define PADDED_FLOATS_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -28,5 +27,3 @@ static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *fr
         to[r][c] = r < n && c < cols ? from[(size_t)r * cols + c] : 0.0f;
     }
 }
-
-#endif

@@ -12,8 +12,7 @@
  *
  * W is the rung's `struct tiling`: W::MT tiles of 16 queries a warp, W::Br queries and W::Bc
  * keys a block of threads, W::D columns. */
-#ifndef SWIZZLED_TILE_H
-#define SWIZZLED_TILE_H
+#pragma once
 
 #include "attention.h"
 #include "portable/mma_sync.h"
@@ -176,5 +175,3 @@ static __forceinline__ __device__ void store(typename W::state &f,
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
     return too_large(p, 64); /* no tiling has fewer queries in a block */
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* trace_tile.h: what `make trace 5` shows: rung 1 writes down the state of query 0 after every tile
  * where the CPU executes it.  On a GPU trace_tile() is empty. */
-#ifndef TRACE_TILE_H
-#define TRACE_TILE_H
+#pragma once
 
 #include "monoid.h"
 #include "portable/float_arithmetic.h"
@@ -23,5 +22,4 @@ static inline void trace_tile(int i, int t, float s, struct se state, float corr
     if (lane < 4) to[lane] = of_row[lane];
     for (int c = lane; c < head_dim_v; c += 32) to[4 + c] = o[c / 32];
 }
-#endif
 #endif

@@ -9,8 +9,7 @@
  *                     in the same (column_of_q)
  *     V, transposed   columns 2g and 2g + 1 of two keys: the even columns of 16 are one C tile, the
  *                     odd ones the next (store_row_of_o) */
-#ifndef CODES_H
-#define CODES_H
+#pragma once
 
 #include <type_traits>
 
@@ -176,5 +175,3 @@ static __forceinline__ __device__ void add_pv_codes(float (&o)[D / 8][4],
         }
     }
 }
-
-#endif

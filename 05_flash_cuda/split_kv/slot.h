@@ -1,8 +1,7 @@
 /* slot.h: 16 keys of K or V in shared memory, as split_kv.cu uses them: asynchronous copies into a
  * slot of a warp's buffer, products out of it.  Rung 3's tile (portable/swizzled_tile.h), for a
  * warp on its own. */
-#ifndef SLOT_H
-#define SLOT_H
+#pragma once
 
 #include "portable/mma_sync.h"
 
@@ -86,5 +85,3 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
         }
     }
 }
-
-#endif

@@ -8,8 +8,7 @@
  * head may be folded by many blocks.  They merge twice, each time in a fixed order: the
  * warps of a block, in shared memory, and the parts of a row, by a second kernel.  The
  * unit (-inf, 0, 0) is what a part without visible keys gives. */
-#ifndef SPLIT_KV_H
-#define SPLIT_KV_H
+#pragma once
 
 #include "early_start.h"
 #include "gpu/device.h"
@@ -286,5 +285,3 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
                 __VA_OPT__(| __VA_ARGS__),                                                       \
     .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,           \
     .picks = picks, .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}}
-
-#endif

@@ -1,8 +1,7 @@
 /* square.h: 32 keys by 32 columns of K or V in shared memory, as split_kv_f32.cu uses it:
  * asynchronous copies into it, products out of it.  A copy is 128 bytes of each key, and a
  * square 4 KB, whatever head_dim is. */
-#ifndef SQUARE_H
-#define SQUARE_H
+#pragma once
 
 #include "portable/float_arithmetic.h"
 #include "portable/mma_sync.h"
@@ -101,5 +100,3 @@ static __forceinline__ __device__ void add_values(float (&o)[ROWS],
         }
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A stage is a list of variants.  A variant computes; the harness allocates, checks,
  * times, prints and reads files. */
-#ifndef HARNESS_H
-#define HARNESS_H
+#pragma once
 
 #include "mask.h"    /* which keys a query sees */
 #include "problem.h" /* what is to be computed */
@@ -169,6 +168,4 @@ int stage_main(int argc, char **argv, const struct stage *stage);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * Every variant, kernel, cost model and the reference ask here, so a mask has one
  * definition.  A query sees one range of keys, and both its ends only grow with the query:
  * so the keys of a tile of queries follow from its first and its last query. */
-#ifndef MASK_H
-#define MASK_H
+#pragma once
 
 #include "problem.h"
 
@@ -75,5 +74,3 @@ static inline HOST_DEVICE struct key_range all_rows_see(struct mask m, size_t fi
     struct key_range keys = {mask_keys(m, end - 1).first, mask_keys(m, first).end};
     return keys;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * v [batch, heads_kv, seqlen_k, head_dim_v], o [batch, heads_q, seqlen_q, head_dim_v],
  * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, and contiguous
  * unless the problem says otherwise (strides, packed, page_size). */
-#ifndef PROBLEM_H
-#define PROBLEM_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -168,5 +167,3 @@ struct cost {
     double rfo_bytes; /* bytes of read-for-ownership, not part of `bytes`: before a CPU
                        * writes to a line that is not cached, it reads the line */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* size.h: arithmetic with sizes, and what a problem's size is.  Part of harness.h. */
-#ifndef SIZE_H
-#define SIZE_H
+#pragma once
 
 #include "mask.h"
 
@@ -88,5 +87,3 @@ static inline struct cost cost_of_rows(const struct problem *p, double floats, d
     struct cost cost = {floats, 4 * floats * n, exps * n, 4 * n};
     return cost;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* on_ramp.h: what the four programs share beside their lesson: arrays that both the CPU and
  * the GPU can use, a launch that waits, and a comparison. */
-#ifndef ON_RAMP_H
-#define ON_RAMP_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -51,5 +50,3 @@ static int compare(const float *got, const float *want, int n)
     printf("right: all %d results\n", n);
     return 0;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * The factor stays below 2^65 while |m| <= 2^30.  Beyond that, neighbouring floats are at least
  * 128 apart, so exp(x - m) is 1 or smaller than any float.  2^(x - m) is the same: there the
  * factor of x is 1 instead of log2(e). */
-#ifndef FAST_EXP_H
-#define FAST_EXP_H
+#pragma once
 
 #include "gpu/exp2.h"
 #include "gpu/state.h"
@@ -104,5 +103,3 @@ static __device__ inline void divide(struct packed<T, W> *y, const struct packed
     for (int e = 0; e < W; e++) v[e] = divided(d, (float)x.e[e]);
     store(y, v);
 }
-
-#endif

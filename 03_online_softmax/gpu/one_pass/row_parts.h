@@ -5,8 +5,7 @@
  * multiple of 4 only if cols is.  So it has a head of less than a pack, packs, and a
  * tail of less than a pack.  x and y themselves are 16-byte aligned and do not overlap.  A row
  * that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
-#ifndef ROW_PARTS_H
-#define ROW_PARTS_H
+#pragma once
 
 #include "gpu/state.h"
 
@@ -42,5 +41,3 @@ static inline size_t row_bytes(const struct problem *p)
 {
     return p->cols * dtype_size(p->dtype);
 }
-
-#endif

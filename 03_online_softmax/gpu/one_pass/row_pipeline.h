@@ -12,8 +12,7 @@
  *               y = exp(x - m) / l; a stage is free once its chunk is in registers
  *
  * A slice starts at a multiple of 128 bytes, a line of the cache. */
-#ifndef ROW_PIPELINE_H
-#define ROW_PIPELINE_H
+#pragma once
 
 #include "fast_exp.h"
 #include "team.h"
@@ -230,5 +229,4 @@ void pipeline_kernel(const T *x, T *y, size_t rows, int cols, struct plan plan,
 #endif
 }
 
-#endif
 #endif

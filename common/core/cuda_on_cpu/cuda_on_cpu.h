@@ -27,8 +27,7 @@
  *
  *     CUDA_ON_CPU_ORDER=forward, backward or random:SEED   another order of the fibres
  *     CUDA_ON_CPU_TRACE=FILE   what happens to the mbarriers of block 0 */
-#ifndef CUDA_ON_CPU_H
-#define CUDA_ON_CPU_H
+#pragma once
 
 #include <stddef.h>
 #include <string.h>
@@ -191,5 +190,3 @@ static inline int __syncthreads_or(int vote, CALLER)
 }
 
 #include "cuda_on_cpu/warp_on_cpu.h"
-
-#endif

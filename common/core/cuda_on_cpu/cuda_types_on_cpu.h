@@ -3,8 +3,7 @@
  *
  * The fast intrinsics (__expf, __fdividef, ...) are computed in full precision here: what
  * they lose shows on a GPU only. */
-#ifndef CUDA_TYPES_ON_CPU_H
-#define CUDA_TYPES_ON_CPU_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ template <class T> static inline T atomicMax(T *p, T x)
 {
     return atomic_update(p, [x](T old) { return max(old, x); });
 }
-
-#endif

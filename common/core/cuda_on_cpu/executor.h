@@ -7,8 +7,7 @@
  *
  *     launch -> schedule -> fibre, memory -> report
  *               barrier, async_copy, tma, wgmma -> fibre, report */
-#ifndef EXECUTOR_H
-#define EXECUTOR_H
+#pragma once
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/stack_switch.h"
@@ -206,5 +205,3 @@ void run_block(struct worker *w, size_t number);
 bool executes_now(void);
 
 } // namespace cuda_on_cpu
-
-#endif

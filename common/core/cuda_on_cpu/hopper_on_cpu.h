@@ -19,8 +19,7 @@
  *
  * Not modelled: speed, registers, bank conflicts, the other fences, TMA multicast, clusters, rounding of the
  * tensor cores in 16 bits (products are exact in float, the sum over k runs upwards in float). */
-#ifndef HOPPER_ON_CPU_H
-#define HOPPER_ON_CPU_H
+#pragma once
 
 #include "cuda_on_cpu/mma_on_cpu.h"
 #include "vector/eight_bits.h"
@@ -243,5 +242,3 @@ template <class T> static inline uint32_t widen_to_f16(uint32_t x)
     return pack<__half>(is_e4m3 ? e4m3_to_float((uint8_t)x) : (float)(int8_t)x,
                         is_e4m3 ? e4m3_to_float((uint8_t)(x >> 8)) : (float)(int8_t)(x >> 8));
 }
-
-#endif

@@ -15,8 +15,7 @@
  *
  * D = A B + C: products are exact in float, the sum over k runs upwards in float, from C
  * on.  (A tensor core adds in another order and truncates.) */
-#ifndef MMA_ON_CPU_H
-#define MMA_ON_CPU_H
+#pragma once
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 
@@ -109,5 +108,3 @@ void cp_async_commit(void);
 void cp_async_wait(unsigned groups_left);
 
 } // namespace cuda_on_cpu
-
-#endif

@@ -5,8 +5,7 @@
  *
  * A switch saves the registers that a call preserves, exchanges the stack pointer and
  * loads the registers of the other: a few ns.  (The library's swapcontext() makes a system call as well.) */
-#ifndef STACK_SWITCH_H
-#define STACK_SWITCH_H
+#pragma once
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 
@@ -60,5 +59,3 @@ CUDA_ON_CPU_UNSEEN static inline void context_switch(context *from, context *to)
 {
     cuda_on_cpu_switch(from, *to);
 }
-
-#endif

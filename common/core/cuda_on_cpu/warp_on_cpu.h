@@ -1,7 +1,6 @@
 /* warp_on_cpu.h: what the lanes of a warp do together: barrier, votes, shuffles.
  * cuda_on_cpu.h includes it. */
-#ifndef WARP_ON_CPU_H
-#define WARP_ON_CPU_H
+#pragma once
 
 namespace cuda_on_cpu
 {
@@ -83,5 +82,3 @@ static inline T __shfl_xor_sync(unsigned mask, T x, int flip, int width = 32, CA
     if (source >= (i & ~(width - 1)) + width) source = i;
     return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_xor_sync", where);
 }
-
-#endif

@@ -9,8 +9,7 @@
  * twin's name is weak: in a program linked without nvcc's objects its address is NULL.
  * Everything else in such a file is static, because both objects are linked into one program.
  * GPU_ONLY(f) is f for the GPU; on the CPU it marks a variant that is not executed there. */
-#ifndef CUDA_CHECK_H
-#define CUDA_CHECK_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,5 +58,3 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
             cuda_failed(__FILE__, __LINE__, #call, cudaGetErrorName(cuda_check_error),     \
                         cudaGetErrorString(cuda_check_error));                             \
     } while (0)
-
-#endif

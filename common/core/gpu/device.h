@@ -1,6 +1,5 @@
 /* device.h: what a launch asks of the present device.  A decoding step is short, so it asks once. */
-#ifndef GPU_DEVICE_H
-#define GPU_DEVICE_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -45,5 +44,3 @@ template <class KERNEL> static inline void allow_shared(KERNEL *kernel, size_t b
                                       (int)bytes));
     if (device < MOST_DEVICES) told[device][place] = what;
 }
-
-#endif

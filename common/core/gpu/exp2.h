@@ -1,6 +1,5 @@
 /* exp2.h: the GPU's instructions for exponentials and logarithms, and sums over the lanes of a row. */
-#ifndef EXP2_H
-#define EXP2_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -67,5 +66,3 @@ static __device__ __forceinline__ float natural_log(float mc, float l)
     float fraction = log2_fast(__int_as_float((bits & 0x7fffff) | 0x3f800000));
     return l == 0.0f ? -INFINITY : (mc + exponent + fraction) * 0.69314718f + (l - l);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* gpu.h: the GPU as the harness sees it.  gpu.cu implements it with CUDA; gpu_none.c
  * stands in where there is no nvcc. */
-#ifndef GPU_H
-#define GPU_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,4 @@ double gpu_gemm_gflops(int dtype);  /* cuBLAS GEMM 8192^3 (enum dtype), cached p
                                      * 0 where cuBLAS is missing */
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,8 +5,7 @@
  * A pack is 16 bytes, four floats or eight 16-bit numbers: the widest access of one
  * thread.  All arithmetic is in float; a 16-bit element is widened when it is used and
  * rounded once, when it is stored. */
-#ifndef GPU_ROWS_H
-#define GPU_ROWS_H
+#pragma once
 
 #include <string.h>
 
@@ -187,5 +186,3 @@ static inline void with_type(const struct problem *p, const struct arrays *a, F 
     else
         f((const __nv_bfloat16 *)a->x, (__nv_bfloat16 *)a->y);
 }
-
-#endif

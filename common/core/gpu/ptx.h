@@ -8,8 +8,7 @@
  *
  * cuda::ptx of the toolkit has typed wrappers for TMA and mbarrier, but none for wgmma,
  * setmaxnreg, ldmatrix and stmatrix; notes/hopper.md says why all are written here. */
-#ifndef GPU_PTX_H
-#define GPU_PTX_H
+#pragma once
 
 #include <stdint.h>
 #include <type_traits>
@@ -302,5 +301,3 @@ static __device__ __forceinline__ int as_new(int x)
 {
     return __shfl_sync(0xffffffffu, x, threadIdx.x % 32);
 }
-
-#endif

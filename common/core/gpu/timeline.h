@@ -4,8 +4,7 @@
  *
  * mark(x) says that the warp does x from now on.  The helpers that the rungs share call it, the
  * rungs themselves do not. */
-#ifndef GPU_TIMELINE_H
-#define GPU_TIMELINE_H
+#pragma once
 
 enum activity {
     WAIT = 'w',     /* for an mbarrier: a tile that is to arrive, a stage that is to be free */
@@ -57,6 +56,4 @@ static void timeline_save(void)
 #else
 static __device__ __forceinline__ void mark(enum activity) {}
 static inline void timeline_save(void) {}
-#endif
-
 #endif

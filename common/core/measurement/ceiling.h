@@ -2,8 +2,7 @@
  * speed is a share of it.
  *
  * threads <= 0 means every thread that OpenMP gives. */
-#ifndef CEILING_H
-#define CEILING_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,5 +34,4 @@ const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, doubl
 
 #ifdef __cplusplus
 }
-#endif
 #endif

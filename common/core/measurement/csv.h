@@ -1,6 +1,5 @@
 /* csv.h: measurements, one line each, with their provenance (design: results). */
-#ifndef CSV_H
-#define CSV_H
+#pragma once
 
 #include <stdio.h>
 
@@ -34,5 +33,3 @@ void csv_text(FILE *f, const char *text); /* one field, in quotes where they are
 void csv_columns(FILE *f);                /* a line for each column: its name and kind */
 
 const char *machine_name(void); /* processor and number of cores */
-
-#endif

@@ -1,6 +1,5 @@
 /* timing.h: how long one call takes. */
-#ifndef TIMING_H
-#define TIMING_H
+#pragma once
 
 #include "problem/execute.h"
 
@@ -13,5 +12,3 @@ double seconds_now(void); /* a monotonic clock */
 /* Warms up with one call, then repeats it: at least 20 times or for `seconds`, never fewer
  * than 3.  On a GPU by events, with the L2 cache flushed before each call. */
 struct timing time_execution(struct execution *e, int on_gpu, double seconds);
-
-#endif

@@ -3,8 +3,7 @@
  * Every function that can fail returns NULL, or one line of text that names the file, what is
  * wrong and what would be right.  File names and header text stand in it as they are.  It lives
  * until the next call from the same thread. */
-#ifndef NPY_H
-#define NPY_H
+#pragma once
 
 #include "harness.h"
 
@@ -58,5 +57,3 @@ const char *npy_writer_begin(struct npy_writer *w, const char *path);
 const char *npy_writer_commit(struct npy_writer *w, size_t n);
 
 void npy_writer_abort(struct npy_writer *w, size_t n); /* frees them */
-
-#endif

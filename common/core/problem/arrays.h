@@ -5,8 +5,7 @@
  *
  *     for (int i = 0; i < N_ARRAYS; i++)
  *         if (array_role(p, i) == OUTPUT) ... array_count(p, i) ... */
-#ifndef ARRAYS_H
-#define ARRAYS_H
+#pragma once
 
 #include "harness.h"
 
@@ -105,5 +104,3 @@ static inline void array_set(struct arrays *a, enum array i, const void *to)
 
 /* Bytes of all arrays of p together, SIZE_MAX when they are no size_t. */
 size_t problem_bytes(const struct problem *p);
-
-#endif

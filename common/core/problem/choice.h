@@ -1,6 +1,5 @@
 /* choice.h: the kernel that a problem is given, of a stage's or of the library's. */
-#ifndef CHOICE_H
-#define CHOICE_H
+#pragma once
 
 #include "harness.h"
 
@@ -36,5 +35,3 @@ struct choice {
 /* The best are those that isolate where they should; of these, those that compute in the problem's
  * own type; of these, the last one listed that does not yield.  Sets c->v, or c->closest and c->why. */
 const struct variant *choose(struct choice *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* convert.h: numbers of any type as floats and back, one by one and in rows. */
-#ifndef CONVERT_H
-#define CONVERT_H
+#pragma once
 
 #include "harness.h"
 #include "vector/eight_bits.h"
@@ -51,5 +50,3 @@ static inline void narrow_row(enum dtype type, const float *from, float factor, 
 #endif
     for (; c < n; c++) store_number(type, to, c, from[c] * factor);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* dtype.h: the types of numbers, one line each: a new type is a line of the table. */
-#ifndef DTYPE_H
-#define DTYPE_H
+#pragma once
 
 #include "harness.h"
 
@@ -40,5 +39,3 @@ void dtype_set_bits(enum dtype dtype, void *array, size_t i, uint32_t bits);
 
 /* n numbers of any type as floats, exactly.  Freed by free(). */
 float *widen(const void *x, enum dtype dtype, size_t n);
-
-#endif

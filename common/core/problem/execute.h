@@ -1,7 +1,6 @@
 /* execute.h: run a variant on arrays that lie in host memory, wherever the variant lives: outputs that
  * betray what was not written or was written outside, copies to and from the GPU, the workspace. */
-#ifndef EXECUTE_H
-#define EXECUTE_H
+#pragma once
 
 #include "harness.h"
 #include "problem/arrays.h"
@@ -45,5 +44,3 @@ void execution_free(struct execution *e);
 /* The three in one: returns NULL, or why it could not be done. */
 const char *execution_once(const struct variant *v, const struct problem *p,
                            const struct arrays *host);
-
-#endif

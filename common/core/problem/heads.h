@@ -1,6 +1,5 @@
 /* heads.h: from a problem to its heads: what the harness does for a variant by_head. */
-#ifndef HEADS_H
-#define HEADS_H
+#pragma once
 
 #include "harness.h"
 #include "stage.h"
@@ -35,5 +34,3 @@ static inline struct head head_of(const struct problem *p, const struct arrays *
     };
     return head;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* host_memory.h: host memory that fails early with a reason instead of late with a signal. */
-#ifndef HOST_MEMORY_H
-#define HOST_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ size_t memory_peak(void);
 /* calloc that ends the program with a message instead of returning NULL.  Only for what
  * the harness needs itself; a variant's memory comes from memory_new(). */
 void *xcalloc(size_t count, size_t size);
-
-#endif

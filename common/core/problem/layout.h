@@ -5,8 +5,7 @@
  *     h * head + (cu_seqlens[b] + i) * row                      packed
  *     page_table[b, i / page_size] * batch + h * head + (i % page_size) * row    in pages
  * lse is always contiguous. */
-#ifndef LAYOUT_H
-#define LAYOUT_H
+#pragma once
 
 #include "harness.h"
 
@@ -110,5 +109,3 @@ static inline HOST_DEVICE size_t o_row_at(const struct problem *p, size_t row)
     size_t batch = p->packed ? 0 : head / p->heads_q, h = p->packed ? head : head % p->heads_q;
     return batch * o.batch + h * o.head + row % rows * o.row;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* operation.h: the operations, one entry each: their names, arrays and flops.  How each is
  * checked stands in verification/standard.c, its cases in case_table.c. */
-#ifndef OPERATION_H
-#define OPERATION_H
+#pragma once
 
 #include "problem/arrays.h"
 
@@ -50,5 +49,3 @@ static inline size_t rows_per_head(const struct problem *p)
 {
     return operations[p->op].per_prefix ? p->seqlen_k : p->seqlen_q;
 }
-
-#endif

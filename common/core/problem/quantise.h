@@ -1,6 +1,5 @@
 /* quantise.h: arrays in 8 bits: a number is its code times the scale of its batch and key head. */
-#ifndef QUANTISE_H
-#define QUANTISE_H
+#pragma once
 
 #include "problem/arrays.h"
 
@@ -22,5 +21,3 @@ void quantise(const struct problem *p, const struct arrays *a, enum array i, con
 
 /* The numbers of array i, in any type, as floats; scales NULL: 1.  Freed by free(). */
 float *dequantised(const struct problem *p, const struct arrays *a, enum array i);
-
-#endif

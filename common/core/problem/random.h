@@ -3,8 +3,7 @@
  * The generator is splitmix64 (Steele, Lea, Flood 2014): a counter, scrambled.
  * Everything below is integer arithmetic or exact, so a printed seed repeats an input bit
  * for bit. */
-#ifndef RANDOM_H
-#define RANDOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ static inline uint64_t random_seed(const char *name)
     while (*name) h = (h ^ (unsigned char)*name++) * 0x100000001b3u;
     return h;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* variant.h: what the harness asks of a variant before and while running it. */
-#ifndef VARIANT_H
-#define VARIANT_H
+#pragma once
 
 #include "problem/dtype.h"
 #include "problem/operation.h"
@@ -18,5 +17,3 @@ const char *variant_unavailable(const struct variant *v);
 /* NULL if v is also taken where nobody names it, else why not: a kernel for one GPU architecture
  * is executed on the CPU for study only. */
 const char *variant_not_by_default(const struct variant *v);
-
-#endif

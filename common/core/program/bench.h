@@ -1,6 +1,5 @@
 /* bench.h: the pieces of bench that one process and several ranks share. */
-#ifndef BENCH_H
-#define BENCH_H
+#pragma once
 
 #include "measurement/csv.h"
 #include "measurement/timing.h"
@@ -42,5 +41,3 @@ void bench_describe(const struct problem *p, char *text, size_t size);
  * is short. */
 int bench_measure(const struct stage *stage, const struct variant *v, struct problem p,
                   double seconds, struct csv *csv, struct pace *pace);
-
-#endif

@@ -1,6 +1,5 @@
 /* complain.h: one line about what is wrong. */
-#ifndef COMPLAIN_H
-#define COMPLAIN_H
+#pragma once
 
 #include "harness.h"
 
@@ -16,5 +15,3 @@ const char *complained(void); /* the last complaint */
 
 /* Prints the line in any case. */
 void announce(const struct stage *stage, const char *text);
-
-#endif

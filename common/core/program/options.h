@@ -1,6 +1,5 @@
 /* options.h: the command line of a stage program: its verbs, and their options. */
-#ifndef OPTIONS_H
-#define OPTIONS_H
+#pragma once
 
 #include "problem/arrays.h"
 
@@ -69,5 +68,3 @@ const char *options_sizes(const struct options *opt);
 
 /* The operation that `run` is asked for: --op, or that of the files. */
 enum op run_operation(const struct options *opt);
-
-#endif

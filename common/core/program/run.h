@@ -4,8 +4,7 @@
  *     run.c         the variant that computes it, and the steps in order
  *
  * A step returns OK or an exit status. */
-#ifndef RUN_H
-#define RUN_H
+#pragma once
 
 #include <stdio.h>
 
@@ -49,5 +48,3 @@ int run_convert_inputs(struct run *r, const struct problem *types);
 /* Opens the files of the outputs that were asked for; writes them as f32: all appear, or none. */
 int run_open_outputs(struct run *r);
 int run_write_outputs(struct run *r);
-
-#endif

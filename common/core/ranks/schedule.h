@@ -5,8 +5,7 @@
  * A shard of a sequence has a front and a back chunk.  Queries and keys of a shard lie one chunk
  * after the other, so a run of chunks is a run of rows.  A piece is a rectangle of local queries
  * and local keys, and one call of the kernel. */
-#ifndef SCHEDULE_H
-#define SCHEDULE_H
+#pragma once
 
 #include "harness.h"
 
@@ -177,5 +176,3 @@ static inline struct problem problem_of_piece(const struct problem *whole,
     if (x->causal) p.shift = x->last - ((ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q);
     return p;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * A shard is what one rank holds of a problem: some queries, some keys (schedule.h).  The verbs
  * fill shards, compute, and take the answers out.  04_monoid_tiled_cpu/mpi does it with processes,
  * 05_flash_cuda/multi_gpu with GPUs; each has a struct kind_of_rank. */
-#ifndef SHARDS_H
-#define SHARDS_H
+#pragma once
 
 #include "measurement/csv.h"
 #include "problem/arrays.h"
@@ -68,5 +67,4 @@ int verb_on_ranks(const struct stage *stage, unsigned verb, const struct options
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -6,8 +6,7 @@
  *
  * A rank is a process or a GPU.  Everything else in this folder asks here and is the same for
  * all three. */
-#ifndef WORLD_H
-#define WORLD_H
+#pragma once
 
 #include "harness.h"
 
@@ -50,5 +49,4 @@ int main_on_mpi(int argc, char **argv, const struct stage *stage);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -7,8 +7,7 @@
  * Widening is exact.  Narrowing rounds to nearest, ties to even; what rounds beyond the
  * largest finite number becomes inf; denormals are kept; a NaN stays a quiet NaN with its
  * sign. */
-#ifndef HALF_H
-#define HALF_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -80,5 +79,3 @@ static inline uint16_t float_to_bfloat(float x)
     if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
-
-#endif

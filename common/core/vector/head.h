@@ -1,6 +1,5 @@
 /* head.h: scores and weighted sums of one head in vectors, for the fast/ folders of stages 1 to 3. */
-#ifndef VECTOR_HEAD_H
-#define VECTOR_HEAD_H
+#pragma once
 
 #include "stage.h"
 #include "vector/vector.h"
@@ -37,5 +36,3 @@ INLINE void stored_attention(const struct head *h,
             if (s_i[j] != -INFINITY) vaxpy(1, o_i, p_i[j], v_j, head_dim_v);
     }
 }
-
-#endif

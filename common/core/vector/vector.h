@@ -26,8 +26,7 @@
  *     vstream_end()                 streamed stores are seen by others after it
  *
  * The rest of this file is written with them, once for all. */
-#ifndef VECTOR_H
-#define VECTOR_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -156,5 +155,3 @@ INLINE void vfetch(const float *p, size_t ahead)
 {
     __builtin_prefetch((const char *)((uintptr_t)p + ahead * sizeof(float)));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* vector_avx2.h: the functions of vector.h with AVX2 and FMA: 8 lanes, a mask is a vector
  * whose lanes are all ones or all zeros. */
-#ifndef VECTOR_AVX2_H
-#define VECTOR_AVX2_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -62,5 +61,3 @@ INLINE vfloat vexchange(vfloat v, int by)
     default: return _mm256_permute_ps(v, 0xb1);
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* vector_avx512.h: the functions of vector.h with AVX-512: 16 lanes, masks of 16 bits. */
-#ifndef VECTOR_AVX512_H
-#define VECTOR_AVX512_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -65,6 +64,4 @@ INLINE vfloat vexchange(vfloat v, int by)
 INLINE vfloat vfraction(vfloat x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT); }
 INLINE vfloat vscale(vmask m, vfloat a, vfloat n) { return _mm512_maskz_scalef_ps(m, a, n); }
 INLINE vmask vnot_less(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* vector_neon.h: the functions of vector.h on 64-bit ARM: 4 lanes, a mask is a vector of
  * integers that are all ones or all zeros. */
-#ifndef VECTOR_NEON_H
-#define VECTOR_NEON_H
+#pragma once
 
 #include <arm_neon.h>
 
@@ -38,5 +37,3 @@ INLINE vfloat vexchange(vfloat v, int by)
 {
     return by == 2 ? vextq_f32(v, v, 2) : vrev64q_f32(v);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* vector_plain.h: the functions of vector.h for any other machine, an x86 without AVX2 too: 4 lanes,
  * operators of the language.  Whether they become vector instructions is up to the compiler. */
-#ifndef VECTOR_PLAIN_H
-#define VECTOR_PLAIN_H
+#pragma once
 
 #define LANES 4
 #if defined __FP_FAST_FMAF || defined __ARM_FEATURE_FMA
@@ -44,5 +43,3 @@ INLINE vfloat vexchange(vfloat v, int by)
 {
     return by == 2 ? (vfloat){v[2], v[3], v[0], v[1]} : (vfloat){v[1], v[0], v[3], v[2]};
 }
-
-#endif

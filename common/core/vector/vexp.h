@@ -11,8 +11,7 @@
  * exp(0) = 1, never above 1 for x <= 0, and NaN stays NaN.  A result below 2^-126 is 0:
  * denormal results are slow to make, and next to a sum that is at least 1 they are
  * nothing (at most 2^-126 a term). */
-#ifndef VEXP_H
-#define VEXP_H
+#pragma once
 
 #include "vector/vector.h"
 
@@ -166,5 +165,3 @@ INLINE struct block_sum vexp_sum(const float *x, size_t n, float m, float *kept)
 /* The same of one number. */
 INLINE float sexp(float x) { return vexp(vset(x))[0]; }
 INLINE float sexp2(float x) { return vexp2(vset(x))[0]; }
-
-#endif

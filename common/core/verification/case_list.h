@@ -1,7 +1,6 @@
 /* case_list.h: what the files that make cases share: the table (case_table.c), drawn cases, and
  * inputs. */
-#ifndef CASE_LIST_H
-#define CASE_LIST_H
+#pragma once
 
 #include "problem/random.h"
 #include "verification/cases.h"
@@ -46,5 +45,3 @@ float powers_query(size_t i, size_t t, float x);
 float powers_key(const struct test_case *c, size_t j, size_t t, float x);
 float powers_bias(size_t j);
 float powers_value(const struct test_case *c, size_t j, size_t t, const float *x);
-
-#endif

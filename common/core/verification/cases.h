@@ -3,8 +3,7 @@
  * A case is a problem and a recipe for its inputs.  Recipes exist because random numbers
  * hide most bugs: they miss a dropped key, a stray zero score, a maximum that never
  * rises. */
-#ifndef CASES_H
-#define CASES_H
+#pragma once
 
 #include "harness.h"
 
@@ -92,5 +91,3 @@ struct inputs {
 };
 struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t seed);
 void inputs_free(struct inputs *in);
-
-#endif

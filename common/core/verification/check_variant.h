@@ -1,6 +1,5 @@
 /* check_variant.h: one variant on one case, for the verb check and for tests. */
-#ifndef CHECK_VARIANT_H
-#define CHECK_VARIANT_H
+#pragma once
 
 #include "verification/cases.h"
 #include "verification/compare.h"
@@ -24,5 +23,3 @@ const char *not_promised(const struct variant *v, const struct prepared *p);
  * memory. */
 struct verdict check_variant(const struct variant *v, const struct prepared *p,
                              int repeat, const char **could_not);
-
-#endif

@@ -1,6 +1,5 @@
 /* compare.h: whether outputs (problem/execute.h) are accepted. */
-#ifndef COMPARE_H
-#define COMPARE_H
+#pragma once
 
 #include "problem/execute.h"
 #include "verification/standard.h"
@@ -22,5 +21,3 @@ struct verdict compare(const struct standard *s, const struct outputs *out);
 
 /* The index as text, "[0, 1, 17, 3]", into text [size]. */
 void verdict_index(const struct verdict *v, char *text, size_t size);
-
-#endif

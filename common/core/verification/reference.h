@@ -1,7 +1,6 @@
 /* reference.h: the right answer of every operation, in double with compensated sums, and
  * for each of its elements the likely error of a float computation. */
-#ifndef REFERENCE_H
-#define REFERENCE_H
+#pragma once
 
 #include "problem/dtype.h"
 #include "problem/operation.h"
@@ -74,5 +73,3 @@ struct scratch scratch_new(const struct problem *p); /* free(s) frees it */
 /* Fills in s and eta, the scores of the row and what they may err by (in u), the slopes of the soft
  * cap and `exact`.  -INFINITY where the bias masks. */
 void score_row(struct scratch *w, const struct problem *p, const struct query *x);
-
-#endif

@@ -10,8 +10,7 @@
  *                                   its bound, more with a probability below 2 exp(-LAMBDA^2 / 2)
  *     + sum of absolute values      of those that may all point one way
  */
-#ifndef REFERENCE_SUM_H
-#define REFERENCE_SUM_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -101,5 +100,3 @@ static inline double rounding_of(enum dtype dtype, double x, double error)
 
 /* 4 sqrt(n), where that is less than n. */
 static inline double roundings(double n) { return LAMBDA * sqrt(n) < n ? LAMBDA * sqrt(n) : n; }
-
-#endif

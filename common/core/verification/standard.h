@@ -1,6 +1,5 @@
 /* standard.h: what is accepted as right: the answer in float64 and the allowed error. */
-#ifndef STANDARD_H
-#define STANDARD_H
+#pragma once
 
 #include "problem/arrays.h"
 #include "problem/layout.h"
@@ -63,5 +62,3 @@ struct rows {
 /* Copies these rows of array i, whose elements have `size` bytes. */
 void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
                const void *from, const struct rows *rows_from);
-
-#endif

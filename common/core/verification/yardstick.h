@@ -6,8 +6,7 @@
  * small terms survive.  It may apply the scale to q or to the scores, and where one
  * product outweighs the others the roundings of the partial sums depend on that.  It may
  * sum in the lanes of a vector: of a few results one order can have all right by luck. */
-#ifndef YARDSTICK_H
-#define YARDSTICK_H
+#pragma once
 
 #include "harness.h"
 
@@ -36,5 +35,3 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
  * has, each freed by free(). */
 void yardstick_backward(const struct problem *p, const struct arrays *a, int way,
                         float *gradients[]);
-
-#endif

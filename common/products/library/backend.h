@@ -3,8 +3,7 @@
  * backend_gpu.cu, compiled by nvcc, is the real one; backend_none.c stands in where the
  * library is built without CUDA.  The tests use backend_gpu.cu compiled for the CPU, whose
  * kernels are executed there. */
-#ifndef BACKEND_H
-#define BACKEND_H
+#pragma once
 
 #include "five_steps.h"
 #include "harness.h"
@@ -39,5 +38,4 @@ const char *backend_built_with(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* request.h: one call of the library on its way to a stage's function. */
-#ifndef REQUEST_H
-#define REQUEST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -76,5 +75,3 @@ int request_layout(struct request *r);
 
 /* Binds the kernel's arrays, computes, and brings the results into the caller's arrays. */
 int request_run(struct request *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* figures.h: what the interactive figures compute, by the stages' own functions. */
-#ifndef FIGURES_H
-#define FIGURES_H
+#pragma once
 
 #include "harness.h"
 
@@ -23,5 +22,3 @@ extern float scores[MOST_SCORES], weights[MOST_SCORES], arena[];
 
 /* The steps of a stage's softmax_row on the first n scores; returns their number. */
 int traced_row(function_of_row *softmax_row, int n);
-
-#endif
