@@ -21,7 +21,6 @@ static __device__ __forceinline__ void issue_qk8(NUMBER (&s)[C::Bc / 2],
                                                  const q_operand<C> &q,
                                                  const typename C::T *k_tile)
 {
-    mark(QK);
     const uint64_t k = descriptor_qk(k_tile);
     wgmma8_qk<typename C::Scores, true>(s, q_part<C>(q, 0), k);
 #pragma unroll
@@ -36,7 +35,6 @@ static __device__ __forceinline__ void issue_pv8(float (&o)[C::DV / 2],
                                                  const uint32_t (&p)[C::WEIGHTS],
                                                  const typename C::T *v_tile)
 {
-    mark(PV);
     if constexpr (C::WIDE) {
         const uint64_t v = descriptor_v(v_tile, C::Bc);
 #pragma unroll
@@ -56,7 +54,6 @@ template <class C>
 static __device__ __forceinline__ void weigh(const float (&s)[C::Bc / 2], struct rows &r, float c,
                                              uint32_t (&p)[C::WEIGHTS])
 {
-    mark(WEIGHTS);
 #pragma unroll
     for (int i = 0; i < C::Bc / 2; i += 8) {
         float x[8];

@@ -19,7 +19,6 @@ template <class C>
 static __device__ __forceinline__ void issue_qk_last_apart(float (&s)[C::Bc / 2], uint64_t q,
                                                            const typename C::T *k_tile)
 {
-    mark(QK);
     uint64_t k = descriptor_qk(k_tile);
     wgmma_qk<typename C::T, true>(s, q, k);
     for (int i = 1; i < 4; i++) {

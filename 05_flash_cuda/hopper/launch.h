@@ -180,7 +180,6 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
     config.attrs = &early;
     config.numAttrs = EARLY;
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
-    timeline_save();
 }
 
 /* The larger of the two head dimensions. */

@@ -36,7 +36,6 @@ static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2],
                                                 const uint32_t (&q)[C::D / 4],
                                                 const typename C::T *k_tile)
 {
-    mark(QK);
     uint64_t k = descriptor_qk(k_tile);
     wgmma_qk<typename C::T, true>(s, q, k);
 #pragma unroll

@@ -65,7 +65,6 @@ static __device__ __forceinline__ void apply_mask(float (&s)[N], const int (&vis
 template <int N>
 static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&top)[2])
 {
-    mark(WEIGHTS);
     top[0] = top[1] = -INFINITY;
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -87,7 +86,6 @@ static __device__ __forceinline__ bool has_grown(const struct rows &r,
 template <int N>
 static __device__ __forceinline__ void exponentials(float (&s)[N], struct rows &r, float c)
 {
-    mark(WEIGHTS);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         s[i] = SOFTMAX ? exp2_fast(fmaf(s[i], c, -r.mc[i / 2 % 2])) : s[i] * c;
@@ -108,7 +106,6 @@ template <class T, int N>
 static __device__ __forceinline__ void pack_weights(const float (&s)[N],
                                                     uint32_t (&p)[N / 2])
 {
-    mark(WEIGHTS);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
 }

@@ -9,7 +9,6 @@
 static __device__ __forceinline__ void inverse_sums(const struct rows &r, float *lse, int n_rows,
                                                     float (&inverse)[2])
 {
-    mark(STORE);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float l = quad_sum(r.l[i]);
@@ -64,7 +63,6 @@ static __device__ __forceinline__ void
 store_from_registers(const float (&o)[DV<C> / 2], const struct params &params, int row,
                      int n_rows, int head, int batch)
 {
-    mark(STORE);
     const struct strides &s = params.o_strides;
     typename C::T *out =
         (typename C::T *)params.o_rows + batch * s.batch + head * s.head + row * s.row;
@@ -105,7 +103,6 @@ store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
                   const struct params &params, int first, const struct work_tile &t, int id,
                   int column = 0)
 {
-    mark(STORE);
     int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
     uint32_t base = shared_address(staged) + r * 128;
 #pragma unroll
@@ -118,7 +115,6 @@ store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
     }
     fence_proxy_async();
     named_barrier_sync(id, 128);
-    mark(STORE);
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
         for (int i = 0; i < IN_PANELS<DV<C>> / 64; i++)

@@ -76,7 +76,6 @@ static __device__ __forceinline__ void load_tile(typename C::T *to,
                                                  const CUtensorMap *map, uint64_t *bar,
                                                  int row, int head, int batch)
 {
-    mark(COPY);
     mbarrier_arrive_expect_tx(bar, ROWS * IN_PANELS<COLUMNS> * 2);
 #pragma unroll
     for (int i = 0; i < IN_PANELS<COLUMNS> / 64; i++)
@@ -88,7 +87,6 @@ template <class C>
 static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2], uint64_t q,
                                                 const typename C::T *k_tile)
 {
-    mark(QK);
     uint64_t k = descriptor_qk(k_tile);
     wgmma_qk<typename C::T, true>(s, q, k);
 #pragma unroll
@@ -104,7 +102,6 @@ static __device__ __forceinline__ void issue_pv(float (&o)[DV<C> / 2],
                                                 const uint32_t (&p)[C::Bc / 4],
                                                 const typename C::T *v_tile)
 {
-    mark(PV);
     uint64_t v = descriptor_v(v_tile, C::Bc);
 #pragma unroll
     for (int i = 0; i < C::Bc / 16; i++)

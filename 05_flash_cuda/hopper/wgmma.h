@@ -82,7 +82,6 @@ static __device__ __forceinline__ void wgmma_commit(void)
 
 template <int N> static __device__ __forceinline__ void wgmma_wait(void)
 {
-    mark(PRODUCTS);
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 

@@ -14,7 +14,6 @@
 #include <type_traits>
 
 #include "gpu/exp2.h"
-#include "gpu/timeline.h"
 
 #ifndef __CUDACC__
 #include "cuda_on_cpu/hopper_on_cpu.h" /* the same functions, executed on the CPU */
@@ -73,7 +72,6 @@ static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *bar, 
 
 static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t phase)
 {
-    mark(WAIT);
     asm volatile("{\n.reg .pred p;\n"
                  "again%=:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
@@ -87,7 +85,6 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t pha
 
 static __device__ __forceinline__ void named_barrier_sync(int id, int n)
 {
-    mark(n > 128 ? TURN : SYNC); /* turns pass from one warpgroup to another */
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 

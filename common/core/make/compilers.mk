@@ -8,7 +8,6 @@
 #                       `make cuda`; CUDA=0 forbids it
 #   CUDA_ARCH           "80 90a": the GPUs' architectures; this machine's unless given
 #   QUICK_CUDA          1 compiles faster what runs slower: files for several architectures at -O1
-#   TIMELINE            1 lets the Hopper rungs record what each warp does when (gpu/timeline.h)
 #   NVCC                found on the PATH or in /usr/local/cuda/bin unless given
 
 # clang's OpenMP runtime is linked by clang++ only: CC=clang-14 chooses clang++-14.
@@ -56,7 +55,7 @@ CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
           -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp$(comma)-fPIC \
-          $(subst $(comma),\$(comma),$(DIMS)) $(if $(TIMELINE),-DTIMELINE) $(CUFLAGS)
+          $(subst $(comma),\$(comma),$(DIMS)) $(CUFLAGS)
 # Hopper's files stay at -O3: their registers and wgmma are checked (ptxas_check.sh).
 PORTABLE_NVFLAGS = $(if $(QUICK_CUDA),-Xcicc -O1 -Xptxas -O1)
 ifdef CUDA

@@ -81,7 +81,7 @@ $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 is_hopper = $(if $(filter $<,$(HOPPER_CU)),$(1),$(2))
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
 	$(call says,nvcc )
-	$(Q)$(call is_hopper,$(if $(TIMELINE),SPILLS=allowed) sh common/core/make/ptxas_check.sh) \
+	$(Q)$(call is_hopper,sh common/core/make/ptxas_check.sh) \
 	    $(NVCC) $(NVFLAGS) $(call is_hopper,,$(PORTABLE_NVFLAGS)) \
 	    $(call gencode,$(call is_hopper,90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@

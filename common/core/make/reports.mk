@@ -7,7 +7,7 @@ PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 .PHONY: map plot tables tables-check
 plot: $(addprefix $(BUILD)/,$(STAGES))
 	$(Q)$(PYTHON) common/products/reports/plot.py --results $(RESULTS) --out $(PLOTS) \
-	    arc staircase roofline_cpu roofline_gpu
+	    arc staircase timeline roofline_cpu roofline_gpu eight_bits
 
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9

@@ -26,8 +26,7 @@ import sys
 from fontTools import subset, ttLib
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "reports"))
-from ladder import ROOT, RUNGS  # noqa: E402
+ROOT = HERE.parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
@@ -37,7 +36,7 @@ MOVED = {START: "README.md", "README.md": "repository.md"}  # in the book
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 BEFORE_LIST = re.compile(r"^(?![-*+] |\d+\. |[\s|])(.+)\n(?=(?:[-*+]|1\.) )", re.M)
 LANGUAGES = {"h": "c", "cc": "cpp", "mk": "make", "patch": "diff"}  # the others are their suffix
-SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "gradient", "ladder", "opening"]
+SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "gradient", "opening"]
 UNUSED = ["assets/javascripts/lunr", "sitemap.xml", "sitemap.xml.gz", "404.html"]
 BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions", "ziamath"]
 AFTER_THE_ROAD = ["gradient", "gradient_on_gpus", "tensor_cores", "hopper_asynchrony", "hopper",
@@ -211,10 +210,8 @@ def bundle(site):
 def write_figures(folder, wasm):
     """The scripts of the figures as one, behind their data: a page from a file may fetch nothing."""
     shutil.copytree(HERE / "figures", folder, ignore=lambda _, names: [f"{name}.js" for name in SCRIPTS])
-    timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
     data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
-            "SENTENCE": sentence(), "RUNGS": RUNGS,
-            "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
+            "SENTENCE": sentence()}
     parts = [f"const {name} = {json.dumps(value)};\n" for name, value in data.items()] + [
         (HERE / f"figures/{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     (folder / "figures.js").write_text('"use strict";\n' + "".join(parts), encoding="utf-8")

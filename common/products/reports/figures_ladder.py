@@ -1,4 +1,6 @@
-"""figures_ladder.py: what the rungs of stage 5 reach, and which units are busy."""
+"""figures_ladder.py: what the rungs of stage 5 reach, which units are busy, and what the warps of a block do when."""
+import numpy as np
+
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import each, read_lines
@@ -101,4 +103,45 @@ def eight_bits(data):
     axis.set(title="Circles: values of mean 0.  Diamonds: of mean 1", xlabel="TFLOP/s, 16k keys, d = 128",
              ylabel="error of o, percent", yscale="log")
     plain(axis)
+    return drawn
+
+
+# What a warp does in a cycle, by the letters of hopper/timeline.csv.
+ACTIVITIES = {"s": ("softmax", "#e07b00"), "p": ("waits for products", "#5c9bd1"), "q": ("issues Q K\u1d40", "#1f5f99"),
+              "v": ("issues P V", "#12355b"), "t": ("waits for its turn", "#d81b60"), "k": ("waits for K", "#d9d9d9"),
+              "u": ("waits for V", "#a8a8a8"), "e": ("waits for an empty stage", "#dcd6c8"), "c": ("issues a copy", "#3a9d7c")}
+FROM, TO = 8000, 20000  # cycles: all of them in the loop over the keys
+
+
+def doing(row):
+    """A letter for each cycle between FROM and TO; `bars` of the file: letters and how many cycles each."""
+    bars = row.bars.split()
+    return np.repeat(["-", *(bar[0] for bar in bars)], [int(row.begin), *(int(bar[1:]) for bar in bars)])[FROM:TO]
+
+
+@figure("timeline")
+def timeline(data):
+    """What the producer and the consumers of a block do when, and whether they take exponentials at the same time."""
+    rows = [row for row in each(data.file("hopper/timeline.csv", read_lines)) if (row.head_dim, row.causal) == ("128", "0")]
+    names = ["wgmma", "warp_specialized", "ping_pong", "intra_warpgroup_overlap"]
+    drawn, axes = plt.subplots(len(names), 1, figsize=(8, 6), sharex=True)
+    drawn.subplots_adjust(left=0.12, right=0.96, top=0.9, bottom=0.23, hspace=0.6)
+    for axis, name in zip(axes, names):
+        warps = {row.role: doing(row) for row in rows if row.variant == name}
+        for place, letters in enumerate(warps.values()):
+            for letter, (_, colour) in ACTIVITIES.items():
+                axis.fill_between(range(FROM, TO), place + 0.1, place + 0.9, where=letters == letter, color=colour, linewidth=0,
+                                  step="mid")
+        busy = [letters == "s" for role, letters in warps.items() if role.startswith("consumer")]
+        once, chance = (np.mean(np.all(busy, 0)), np.prod(np.mean(busy, 1))) if busy else (0, 1)
+        axis.set_title(f"{number_of(name)} {name}" + f": exponentials at once {100 * once:.0f} % of the time, "
+                       f"{once / chance:.2f} times chance" * bool(busy), fontsize=8.5, loc="left")
+        axis.set(xlim=(FROM, TO), ylim=(len(warps), 0))
+        axis.set_yticks([place + 0.5 for place in range(len(warps))], warps)
+        axis.spines[:].set_visible(False)
+    axes[-1].set_xlabel("cycles")
+    drawn.legend([plt.Rectangle((0, 0), 1, 1, color=colour) for _, colour in ACTIVITIES.values()],
+                 [text for text, _ in ACTIVITIES.values()], loc=(0.02, 0.065), ncols=4, fontsize=8, frameon=False)
+    caption(drawn, rows, "When do the warps of a block do what?", f"First warp of each warpgroup of block 0; {rows[0].batch} "
+            f"batches of {rows[0].heads} heads, {rows[0].seqlen} keys, d = 128, bf16.")
     return drawn

@@ -1,5 +1,5 @@
-"""peers_run.py: what all parts of peers.py have in common, and timeline.py: timing kernels and libraries in
-turn on a GPU.
+"""peers_run.py: what all parts of peers.py have in common: timing kernels and libraries in turn
+on a GPU.
 
 A program makes a Run of its options, and for each problem a Problem: the calls by name, and of each
 the fields of its line.  Run.measure() times them beside each other in each regime (rounds.py),
