@@ -6,7 +6,9 @@
  * answer is the same bit for bit.  A sum to which threads add as they finish would differ from run
  * to run. */
 #include "cost.h"
+#ifndef BESIDE_RUNG_4 /* 5_simd.c takes all but the dot product and the descriptor */
 #include "score.h"
+#endif
 #include "tile.h"
 
 #define PARTS 16 /* of the keys; fixed, so that threads do not change an answer */
@@ -49,6 +51,7 @@ static size_t workspace(const struct problem *p)
     return PARTS * p->seqlen_q * (sizeof(struct aggregate) + p->head_dim_v * sizeof(float));
 }
 
+#ifndef BESIDE_RUNG_4
 const struct variant threads = {
     .name = "threads",
     .idea = "tiles on all cores, in 16 parts",
@@ -57,3 +60,4 @@ const struct variant threads = {
     .workspace = workspace,
     .does = {{OP_ATTENTION, attention}},
 };
+#endif

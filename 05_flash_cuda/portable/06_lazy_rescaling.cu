@@ -10,27 +10,8 @@
  * of FlashAttention-4's conditional rescaling.
  *
  * Everything else is rung 5's. */
-#include "portable/async_tile.h"
-#include "portable/mma_variant.h"
-#include "portable/scores.h"
-#include "portable/swizzled_tile.h"
-
-/* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
- * 4 MT Bc / 8; the addresses of a bias want some too) and shared memory (2 D (Br + 4 Bc)
- * bytes: 96 KB, as sm_86 has 99, or LARGE, 192 KB). */
-template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
-    static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
-    static constexpr int WARPS = LARGE ? 8 : 4, THREADS = 32 * WARPS;
-    static constexpr int BLOCKS = LARGE ? 1 : 2;  /* on a multiprocessor */
-    static constexpr int MT = D <= 128 ? 2 : 1;   /* 16-query tiles of a warp */
-    static constexpr int Br = 16 * MT * WARPS;    /* queries of a block */
-    static constexpr int Bc = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
-    static constexpr int Q_IN_REGISTERS = D <= 64; /* or loaded for each key block */
-    static constexpr int BUFFERS = 2; /* tiles of K and V in shared memory */
-    using shared = struct tile_memory<tiling>;
-    using state = struct warp_state<tiling>;
-    typedef float scores[MT][Bc / 8][4]; /* of a warp and a key block, as C fragments */
-};
+#define BESIDE_RUNG_5
+#include "portable/05_larger_tiles.cu"
 
 /* o, l *= 2^(c (m - m_new)),  m = m_new = max(m, top).  While m_new is -inf (no
  * visible key yet) 0 takes its place in the difference: -inf - -inf never arises. */
@@ -88,72 +69,6 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
                 for (int e = 2 * r; e < 2 * r + 2; e++)
                     f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base));
         }
-}
-
-/* A block computes Br queries of a head (attention.h).  One barrier a key block: after it block t
- * is here for all warps, and all have finished block t - 1, whose buffer block t + 1 may take.
- * Causal: the blocks with most keys come first, so that short ones end the run. */
-template <enum dtype T, class W>
-__global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
-    lazy_rescaling_kernel(const struct attention x)
-{
-    typename W::shared &shared = dynamic_shared<typename W::shared>();
-    int i = blockIdx.x % x.q_blocks;
-    const struct head_block h =
-        head_block_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::Br);
-    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
-    int n_blocks = (h.keys + W::Bc - 1) / W::Bc, first = h.q0 + row0;
-    /* key blocks that all queries see, and keys that a query of this warp sees */
-    int n_open = all_rows_see(x.mask, h.q0, h.q0 + W::Br).end / W::Bc;
-    int end = some_row_sees(x.mask, first, first + 16 * W::MT).end;
-
-    typename W::state f = {};
-#pragma unroll
-    for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
-
-    issue_copy<W, W::Br>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
-    issue_kv<W>(shared, h, x, 0);
-    shared_address q0 =
-        address_of(shared.q + swizzled<W::Br>(row0 + lane % 16, lane / 16));
-    if (W::Q_IN_REGISTERS) {
-        copies_wait<0>();
-        __syncthreads();
-#pragma unroll
-        for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
-    }
-    for (int t = 0; t < n_blocks; t++) {
-        int j0 = t * W::Bc, row = first + lane / 4;
-        copies_wait<0>();
-        __syncthreads();
-        if (t + 1 < n_blocks) issue_kv<W>(shared, h, x, t + 1);
-        if (j0 >= end) continue; /* masked for this warp */
-        typename W::scores s;
-        multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
-        if (W::BIAS) add_bias<W>(s, x, row, j0);
-        if (t >= n_open) mask_block<W>(s, x, row, j0);
-        softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
-        add_pv<T, W>(f, s, shared.v[t % 2]);
-    }
-    copies_wait<0>(); /* Q, should there be no key block */
-    __syncthreads();
-    store<T, W>(f, shared, h, x, unit_of<W>(x));
-}
-
-/* Calls use(tiles, why) with those for the problem; above 128 the large ones where they fit. */
-template <class F> static void with_tiling(const struct problem *p, F use)
-{
-    with_head_dim<HEADS>(p, [&](auto d) {
-        using large = tiling<d, 0, (d > 128)>;
-        if (p->has_bias) use(tiling<d, 1>(), ", with a bias");
-        else if (sizeof(typename large::shared) <= shared_memory_limit())
-            use(large(), d > 128 ? ", shared memory has room for large tiles" : ", no bias");
-        else use(tiling<d, 0>(), ", shared memory has no room for large tiles");
-    });
-}
-
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 128 && p->head_dim_v <= 128 ? 128 : 64);
 }
 
 #ifndef BESIDE_RUNG_6 /* general_mma.cu takes what stands above */

@@ -43,9 +43,15 @@ static void start_tiles(void (*kernel)(const struct attention), const struct pro
     .types = TYPE(F16) | TYPE(BF16), .supports = BASIC_FEATURES | WITH_SHIFT,                    \
     .max_score = INFINITY, .masked_rows = 1
 
-/* The end of a rung that has rung_kernel and with_tiling(p, use), which calls use(tiles, why): the
- * tiles in words, the launch, the descriptor. */
+/* The end of a rung that has attend(x), what a block does, and with_tiling(p, use), which calls
+ * use(tiles, why): the kernel, the tiles in words, the launch, the descriptor. */
 #define MMA_RUNG(rung, words, arch, refusal)                                                     \
+    template <enum dtype T, class W>                                                             \
+    __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)                                     \
+        rung##_kernel(const struct attention x)                                                  \
+    {                                                                                            \
+        attend<T, W>(x);                                                                         \
+    }                                                                                            \
     static const char *picks(const struct problem *p)                                            \
     {                                                                                            \
         const char *text = NULL;                                                                 \
