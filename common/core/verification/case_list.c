@@ -79,7 +79,7 @@ static const struct field {
     {"lengths", FLAG, P(has_lengths), 0},
     {"in", WORD, OF(in), "full quick executed both gpu "},
     {"lie", WORD, OF(lie), "contiguous blhd qkv "},
-    {"bias_of", WORD, OF(bias), "all batch head both toeplitz "},
+    {"bias_per", WORD, OF(bias), "all batch head both toeplitz "},
 };
 
 static void set_field(struct draft *d, const struct field *f, const char *value)

@@ -20,7 +20,7 @@ enum rows_lie {
 };
 
 /* Whom a bias is for. */
-enum bias_form { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
+enum bias_form { BIAS_FOR_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
 
 void case_name_add(struct test_case *c, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* appends to its name */

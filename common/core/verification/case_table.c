@@ -23,7 +23,7 @@ static const struct cases softmax[] = {
     {"random", "rows=67 cols=3 in=both"}, /* several blocks of 128 / 4 rows */
     {"random", "rows=1000,1,1 cols=130,100003,1000003"},
     {"random", "rows=70001 cols=3"}, /* a grid's y has 65535 blocks */
-    {"random", "rows=20 cols=33001"}, /* whole rows of several chunks: rows.h */
+    {"random", "rows=20 cols=33001"}, /* whole rows of several chunks: softmax_rows.h */
     {"random", "rows=1001 cols=20011 in=gpu"},
     {"wide", "rows=5 cols=2000003 in=gpu"},
     {"wide range_80 equal ascending descending shift_20 shift_200 shift_up low large "
@@ -242,12 +242,12 @@ static const struct cases attention[] = {
     {"markers", "q=1 k=128 heads=2 kv=1 page=16,64 window=64:0 at=63 in=both"},
     /* A bias for each batch, the same for all queries; for each head; for each of both; for
      * each distance of key and query. */
-    {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_of=batch,head,both,toeplitz "
+    {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_per=batch,head,both,toeplitz "
                "in=both"},
     {"random", "q=130 k=131 d=40 batch=2 heads=4 kv=2 causal bias "
-               "bias_of=batch,head,both,toeplitz"},
+               "bias_per=batch,head,both,toeplitz"},
     {"random", "q=130 k=131 d=40 batch=3 heads=4 kv=2 causal bias packed "
-               "bias_of=batch,head,both,toeplitz"},
+               "bias_per=batch,head,both,toeplitz"},
     /* All together. */
     {"random", "q=50 k=140 heads=2 kv=1 window=40:0 cap=20 sinks in=both"},
     {"random", "q=50 k=140 batch=4 heads=4 kv=2 window=40:0 cap=20 sinks "
@@ -348,7 +348,7 @@ static const struct cases backward[] = {
     {"random", "q=70 k=150 d=64,128,256 batch=3 heads=2 kv=1 causal=0,1,1 packed lie=blhd in=both"},
     {"random", "q=400 k=700 d=64,128,256 batch=6 heads=6 kv=2 causal packed in=gpu"},
     {"random", "q=37 k=67 d=40,64 dv=24,128 batch=2 heads=4 kv=2 lie=blhd in=both"},
-    {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_of=batch,head,both,toeplitz in=both"},
+    {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_per=batch,head,both,toeplitz in=both"},
     {"nan_do", "q=20,70 k=70 heads=2 at=11 causal=0,1 in=both"},
     {"random", "q=50 k=140 heads=2 kv=1 bias window=40:0 cap=20 sinks in=quick"},
     /* Sizes at which gradient_in_order has heads of both kinds. */

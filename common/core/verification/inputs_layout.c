@@ -42,7 +42,7 @@ void lay_out(struct problem *p, enum rows_lie lie)
 void give_bias(struct problem *p, enum bias_form of)
 {
     size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
-    p->has_bias_strides = of != BIAS_OF_ALL;
+    p->has_bias_strides = of != BIAS_FOR_ALL;
     if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
     if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
     if (of == BIAS_PER_BOTH)

@@ -87,7 +87,7 @@ static void draw_call(struct random *r, struct test_case *c)
     static const size_t pages[] = {1, 7, 16, 48, 64, 256};
     int backward = p->op == OP_BACKWARD; /* its problems have neither pages nor lengths */
     if ((p->op != OP_ATTENTION && !backward) || random_below(r, 2)) {
-        add_features(c, CONTIGUOUS, BIAS_OF_ALL);
+        add_features(c, CONTIGUOUS, BIAS_FOR_ALL);
         return;
     }
     p->has_window = random_below(r, 2) == 0;
@@ -101,7 +101,7 @@ static void draw_call(struct random *r, struct test_case *c)
     else p->has_lengths = random_below(r, 3) == 0;
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
-    enum bias_form of = p->has_bias ? (enum bias_form)random_below(r, 5) : BIAS_OF_ALL;
+    enum bias_form of = p->has_bias ? (enum bias_form)random_below(r, 5) : BIAS_FOR_ALL;
     lay_out(p, lie);
     give_bias(p, of);
     add_features(c, lie, of);
