@@ -24,7 +24,7 @@ const struct variant online = {
     V(online)                                                                      \
     V(gpu_online) V(gpu_cub_monoid)                                                \
     V(gpu_registers) V(gpu_shared) V(gpu_cluster) V(gpu_two_pass) V(gpu_one_pass)  \
-    V(two_loops) V(online_normalised)              /* variants/attention.c */      \
+    V(two_loops) V(online_normalised)              /* variants/other_forms.c */    \
     V(mean_total) V(mean_product_first) V(mean_weighted) V(mean_increment)         \
     V(online_simd) V(online_streaming) V(online_one_look) V(online_threads)
 VARIANT_LIST(variants, VARIANTS)

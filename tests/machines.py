@@ -40,7 +40,7 @@ LOOPS = {
     "common/core/measurement/ceiling.c": (12, 2, 2), TILED + "microkernel.c*": (6, 4, 8),
     "01_naive/fast/*.c": (EXPONENTIAL, 2, 2), "02_safe_softmax/fast/*.c": (EXPONENTIAL, 4, 4),
     "03_online_softmax/fast/*.c": (EXPONENTIAL, 4, 4), TILED + "tiled.c": (EXPONENTIAL, 2, 2),
-    TILED + "softmax.c": (EXPONENTIAL, 3, 3), TILED + "gradient.c": (EXPONENTIAL, 1, 1)}
+    TILED + "softmax.c": (EXPONENTIAL, 3, 3), TILED + "gradient_tiled.c": (EXPONENTIAL, 1, 1)}
 
 
 def width_of(march):

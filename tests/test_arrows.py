@@ -70,6 +70,17 @@ def test_arrows_point_downward():
     assert not upward
 
 
+def test_a_name_stands_for_one_file():
+    """Or for the same file of several stages, where several ranks are processes (mpi) or GPUs (multi_gpu).
+    Exercises and the book's figures are named after what they are about."""
+    places = collections.defaultdict(set)
+    for path in map(pathlib.Path, SOURCES):
+        if not {"exercises", "wasm"} & {*path.parts}:
+            places[path.stem].add(re.sub(r"^0\d_\w+", "", str(path.parent)).replace("multi_gpu", "mpi"))
+    del places["stage"]  # stage.h is what each stage.c sees
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
 # What is known, and may go: a list and its functions, a reference and the room for its answer, the parts of
 # an executor, processes and what they do together.
 CIRCLES = {frozenset(pair.split()) for pair in (

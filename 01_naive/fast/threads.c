@@ -1,9 +1,9 @@
 /* threads.c: stage 1 on all cores: a thread takes whole rows, or chunks of a long row.
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
- * The two loops of row.h, on the threads of vector/rows.h; no maximum is subtracted: m = 0. */
+ * The two loops of row.h, on the threads of vector/softmax_rows.h; no maximum is subtracted: m = 0. */
 #include "row.h"
-#include "vector/rows.h"
+#include "vector/softmax_rows.h"
 
 static struct state first(const float *x, size_t n)
 {

@@ -7,7 +7,7 @@
 
 #include "harness.h"
 #include "vector/head.h"
-#include "vector/rows.h"
+#include "vector/softmax_rows.h"
 
 #define AT_ONCE VEXP_AT_ONCE /* vectors in flight */
 

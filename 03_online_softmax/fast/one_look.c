@@ -1,7 +1,7 @@
 /* one_look.c: stage 3 on vectors, one comparison and one rescale for a block of 4096.
  *
  * The terms of a block are relative to the maximum before the block, so that no element has
- * to be looked at twice (vector/rows.h).  Large outputs are stored past the cache. */
+ * to be looked at twice (vector/softmax_rows.h).  Large outputs are stored past the cache. */
 #include "row.h"
 
 static void softmax_one_look(const struct problem *p, const struct arrays *a)

@@ -2,12 +2,12 @@
  *
  *     m_new = max(m, x_j),   l = l * exp(m - m_new) + exp(x_j - m_new)
  * Every lane of a vector is a stream of its own with its own m and l.  At the end the lanes
- * are merged by the same rule.  vector/rows.h has loop 2 and a second way to do loop 1. */
+ * are merged by the same rule.  vector/softmax_rows.h has loop 2 and a second way to do loop 1. */
 #pragma once
 
 #include "harness.h"
 #include "vector/head.h"
-#include "vector/rows.h"
+#include "vector/softmax_rows.h"
 
 /* A state in every lane. */
 struct vstate { vfloat m, l; };

@@ -1,11 +1,11 @@
 /* softmax.c: softmax of rows on all cores: chunks folded by vectors, merged in their order.
  *
  *     y = exp(x - m) / l,   (l, m) = chunk_1 . chunk_2 . ... . chunk_n
- * Long rows as in stage 3 (vector/rows.h), whose `merge` is this stage's operation.  A row of up
+ * Long rows as in stage 3 (vector/softmax_rows.h), whose `merge` is this stage's operation.  A row of up
  * to KEEP floats is one chunk: the first-level cache keeps its exponentials until l is known, so
  * there is one per element and x is read once. */
 #include "serves.h"
-#include "vector/rows.h"
+#include "vector/softmax_rows.h"
 
 #define KEEP 4096 /* up to so many the first-level cache keeps exponentials */
 

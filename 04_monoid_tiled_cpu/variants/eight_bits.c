@@ -20,7 +20,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/quantise.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 
 enum { AT_ONCE = 32 };
 

@@ -1,6 +1,6 @@
 /* eight_bits.h: attention from codes of 8 bits. */
-#ifndef STAGE_4_EIGHT_BITS_H
-#define STAGE_4_EIGHT_BITS_H
+#ifndef EIGHT_BITS_H
+#define EIGHT_BITS_H
 
 #include "stage.h"
 

@@ -14,7 +14,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/random.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 
 /* ---- The ways. ---- */
 

@@ -3,7 +3,7 @@
  *
  * It reads like stage 3's loop, and needs less: lse is known, so there is no maximum to follow and
  * nothing to rescale.  A row's dq is complete after its keys; dk and dv collect from every row. */
-#include "gradient.h"
+#include "gradient_pair.h"
 
 static void backward_of_head(const struct problem *p, const struct gradient *g)
 {

@@ -1,6 +1,6 @@
 /* gradient_stored.c: the backward pass of attention as the textbook writes it: P and dS are
  * matrices in memory, as S and P are in stage 2, and every gradient is a product with one. */
-#include "gradient.h"
+#include "gradient_pair.h"
 
 /* scratch  P and dS, pairs (seqlen_q, seqlen_k) */
 static void backward_of_head(const struct problem *p, const struct gradient *g)

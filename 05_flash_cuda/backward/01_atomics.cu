@@ -80,7 +80,8 @@ static void backward(const struct problem *p, const struct arrays *a)
         const size_t blocks = p->batch * p->heads_kv * x.key_tiles;
         launch_row_sums<F32>(x, a->stream);
         CUDA_CHECK(cudaMemsetAsync(x.dq, 0, dq_bytes, (cudaStream_t)a->stream));
-        if (blocks) start<typename S::tiles>(atomics_kernel<S>, blocks, S::THREADS, a->stream, x);
+        if (blocks)
+            start(atomics_kernel<S>, blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x);
     });
 }
 

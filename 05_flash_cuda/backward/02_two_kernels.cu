@@ -54,10 +54,10 @@ static void backward(const struct problem *p, const struct arrays *a)
         const size_t query_blocks = p->batch * p->heads_q * x.query_tiles;
         launch_row_sums<F32>(x, a->stream);
         if (key_blocks)
-            start<typename S::tiles>(atomics_kernel<S, false>, key_blocks, S::THREADS, a->stream,
-                                     x);
+            start(atomics_kernel<S, false>, key_blocks, S::THREADS, sizeof(typename S::tiles), a->stream,
+                  x);
         if (query_blocks)
-            start<typename S::tiles>(dq_kernel<S>, query_blocks, S::THREADS, a->stream, x);
+            start(dq_kernel<S>, query_blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x);
     });
 }
 

@@ -188,10 +188,9 @@ static void launch(const struct problem *p, const struct arrays *a)
     const size_t blocks = p->batch * p->heads_kv * x.key_tiles * W::PARTS;
     launch_row_sums<T>(x, a->stream);
     CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, n * sizeof(float), (cudaStream_t)a->stream));
-    if (blocks) start<typename W::shared>(mma_sync_kernel<T, W>, blocks, W::THREADS, a->stream, x);
-    if (n)
-        start<struct sums>(scale_dq_kernel<T>, (n / 4 + D_THREADS - 1) / D_THREADS, D_THREADS,
-                           a->stream, x);
+    if (blocks)
+        start(mma_sync_kernel<T, W>, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
+    if (n) start(scale_dq_kernel<T>, (n / 4 + D_THREADS - 1) / D_THREADS, D_THREADS, 0, a->stream, x);
 }
 
 template <enum dtype T> static void launch_for(const struct problem *p, const struct arrays *a)

@@ -18,7 +18,7 @@
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 #include "portable/float_arithmetic.h"
-#include "portable/launch.h"
+#include "start.h"
 #include "problem/layout.h"
 #include "sequences.h"
 #include "vector/half.h"
@@ -259,7 +259,7 @@ template <enum dtype T, bool TERMS = false, int PACKED = 0>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
     if (!x.rows) return;
-    start<struct sums>(row_sums_kernel<T, TERMS, PACKED>, (x.rows + D_ROWS - 1) / D_ROWS, D_THREADS,
-                       stream, x);
-    if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
+    const size_t blocks = (x.rows + D_ROWS - 1) / D_ROWS;
+    start(row_sums_kernel<T, TERMS, PACKED>, blocks, D_THREADS, 0, stream, x);
+    if (x.sinks) start(sinks_kernel<T>, x.heads_q, D_THREADS, sizeof(struct sums), stream, x);
 }

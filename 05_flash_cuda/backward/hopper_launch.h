@@ -77,8 +77,9 @@ static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_
     if (ZERO)
         CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, (numbers + lasting) * sizeof(float),
                                    (cudaStream_t)stream));
-    start<C, MEMORY>(kernel, lasting ? persistent_blocks(blocks) : blocks, stream, params);
-    start<struct sums>(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, stream, x);
+    start(kernel, lasting ? persistent_blocks(blocks) : blocks, C::THREADS, sizeof(MEMORY), stream,
+          params);
+    start(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, 0, stream, x);
 }
 
 /* A config, but of packed sequences. */

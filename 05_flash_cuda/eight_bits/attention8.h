@@ -169,8 +169,8 @@ template <class C> static void launch8(const struct problem *p, const struct arr
     const struct scheduler s = scheduler_of(params, p, &with_counter);
     const struct scales scales = {a->q_scale, a->k_scale, a->v_scale, (int)p->heads_kv};
     params.v = prepare_values<C>(p, a);
-    start<C, memory8<C>, true>(attention8_kernel<C>, persistent_blocks(s.n_tiles), a->stream,
-                               params, s, scales);
+    start<EARLY>(attention8_kernel<C>, persistent_blocks(s.n_tiles), C::THREADS, sizeof(memory8<C>),
+                 a->stream, params, s, scales);
 }
 
 /* What these rungs do not do beside a bias. */

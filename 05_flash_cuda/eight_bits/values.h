@@ -11,8 +11,7 @@
 #ifndef EIGHT_BITS_VALUES_H
 #define EIGHT_BITS_VALUES_H
 
-#include "early_start.h"
-#include "hopper/launch.h"
+#include "hopper/params.h"
 #include "wgmma8.h"
 
 /* V as it is given. */
@@ -97,9 +96,6 @@ template <class C> static size_t value_bytes(const struct problem *p)
     return n_value_tiles<C>(p) * C::Bc * C::DV * (C::WIDE ? 2 : 1);
 }
 
-/* What start() asks of a kernel's configuration. */
-struct value_kernel { enum { THREADS = VALUE_THREADS }; };
-
 /* Fills the workspace, and gives the map of its tiles. */
 template <class C>
 static CUtensorMap prepare_values(const struct problem *p, const struct arrays *a)
@@ -110,10 +106,10 @@ static CUtensorMap prepare_values(const struct problem *p, const struct arrays *
                                    (int)p->heads_kv, (int)p->head_dim_v, (int)tiles};
     uint4 *out = (uint4 *)a->workspace;
     if constexpr (!C::WIDE)
-        start<value_kernel, value_tile<C>>(transpose_values_kernel<C>, n, a->stream, x, out);
+        start(transpose_values_kernel<C>, n, VALUE_THREADS, sizeof(value_tile<C>), a->stream, x, out);
     else if (v_dtype(p) == INT8)
-        start<value_kernel, uint4>(widen_values_kernel<C, int8>, n, a->stream, x, out);
-    else start<value_kernel, uint4>(widen_values_kernel<C, e4m3>, n, a->stream, x, out);
+        start(widen_values_kernel<C, int8>, n, VALUE_THREADS, 0, a->stream, x, out);
+    else start(widen_values_kernel<C, e4m3>, n, VALUE_THREADS, 0, a->stream, x, out);
     const struct shape4 shape = {p->batch, p->heads_kv, tiles * C::V_ROWS, C::V_COLUMNS};
     return tensor_map(out, BF16, shape, strides_or({}, p->heads_kv, shape.rows, shape.columns),
                       C::V_ROWS);

@@ -10,7 +10,7 @@
  * Fold and products are rung 6's, lazy rescaling included, in the form that the later rungs keep:
  * a thread has the elements of s and o of two rows one after another (wgmma.h), and four warps, a
  * warpgroup, have 64 rows. */
-#include "launch.h"
+#include "params.h"
 #include "pipeline.h"
 #include "store.h"
 #include "warp_products.h"
@@ -154,7 +154,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(tma_kernel<C>, n_tiles, a->stream, params);
+    start(tma_kernel<C>, n_tiles, C::THREADS, sizeof(memory<C>), a->stream, params);
 }
 
 HOPPER_RUNG(tma, "the copy engine loads");

@@ -9,7 +9,7 @@
  * multiprocessor.  That leaves no room for rung 7's second stage of K and V: the copies of one
  * block of threads run beside the products of another (make diff RUNG=one_warpgroup).  wgmma reads
  * in TMA's own way (the async proxy), so no fence lies between. */
-#include "launch.h"
+#include "params.h"
 #include "pipeline.h"
 #include "store.h"
 
@@ -137,7 +137,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(wgmma_kernel<C>, n_tiles, a->stream, params);
+    start(wgmma_kernel<C>, n_tiles, C::THREADS, sizeof(memory<C>), a->stream, params);
 }
 
 HOPPER_RUNG(wgmma, "warpgroups multiply");

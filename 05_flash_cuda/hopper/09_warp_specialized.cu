@@ -9,7 +9,7 @@
  * Registers decide how many consumers there are.  o and s of 64 rows take 128 registers a thread at
  * d = 128, and 64 at d = 64 with 64 keys.  There four fit, and are needed: exponentials take as long
  * as products, and both units must always have work. */
-#include "launch.h"
+#include "params.h"
 #include "one_tile.h"
 
 template <class Type, int HEAD_DIM> struct config {
@@ -110,7 +110,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(warp_specialized_kernel<C>, n_tiles, a->stream, params);
+    start(warp_specialized_kernel<C>, n_tiles, C::THREADS, sizeof(memory<C>), a->stream, params);
 }
 
 HOPPER_RUNG(warp_specialized, "a producer warp loads");

@@ -9,7 +9,7 @@
  *     consumer 1              | Q K^T, P V   | softmax    | Q K^T, P V
  *
  * For that the two products of a turn stand together: Q K^T of block n, P V of n - 1. */
-#include "launch.h"
+#include "params.h"
 #include "one_tile.h"
 #include "turns.h"
 
@@ -119,7 +119,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(ping_pong_kernel<C>, n_tiles, a->stream, params);
+    start(ping_pong_kernel<C>, n_tiles, C::THREADS, sizeof(memory<C>), a->stream, params);
 }
 
 HOPPER_RUNG(ping_pong, "consumers take turns");

@@ -11,7 +11,7 @@
  * Nothing may touch o and p until P V has completed, so the weights stay in s until then.  While
  * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
  * So there is a loop for blocks without masked keys, and one for the others. */
-#include "launch.h"
+#include "params.h"
 #include "one_tile.h"
 #include "turns.h"
 
@@ -126,7 +126,8 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(intra_warpgroup_overlap_kernel<C>, n_tiles, a->stream, params);
+    start(intra_warpgroup_overlap_kernel<C>, n_tiles, C::THREADS, sizeof(memory<C>), a->stream,
+          params);
 }
 
 HOPPER_RUNG(intra_warpgroup_overlap, "softmax overlaps P V");

@@ -8,7 +8,7 @@
  * Under a causal mask the last tile of a sequence has as many key blocks as the sequence, the
  * first one has one.  So a block that is free takes the next tile from a counter, the heaviest
  * first, and heads go by in sections that fit the L2 cache (scheduler.h). */
-#include "launch.h"
+#include "params.h"
 #include "scheduler.h"
 #include "store.h"
 #include "turns.h"
@@ -171,7 +171,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(heavy_first_kernel<C>, blocks, a->stream, params, s);
+    start(heavy_first_kernel<C>, blocks, C::THREADS, sizeof(memory<C>), a->stream, params, s);
 }
 
 /* The counter that gives out work tiles. */

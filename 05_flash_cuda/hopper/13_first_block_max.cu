@@ -11,7 +11,7 @@
  * both are computed as in rung 12.  The repair has fragments of Q, and at d = 128 they stay: registers
  * are free now, and no product Q K^T reads Q from shared memory. */
 #include "first_block.h"
-#include "launch.h"
+#include "params.h"
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -211,7 +211,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
+    start(first_block_max_kernel<C>, blocks, C::THREADS, sizeof(memory<C>), a->stream, params, s);
 }
 
 /* The counter that gives out work tiles. */

@@ -14,7 +14,7 @@
 #include "few_keys.h"
 #include "first_block.h"
 #include "late_turns.h"
-#include "launch.h"
+#include "params.h"
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -237,7 +237,7 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, {});
+    start(tuned_kernel<C>, blocks, C::THREADS, sizeof(memory<C>), a->stream, params, s, {});
 }
 
 /* Head dimensions above 64, bfloat16: 64 keys and not 128? */

@@ -148,8 +148,8 @@ static void launch_few_keys(const struct problem *p, const struct arrays *a)
     const struct params params = params_of(p, a, C::Br, C::Bc);
     struct scheduler s = scheduler_of(params, p, a);
     if (!s.counter) count_from_zero(s, a);
-    start<C, few_keys_memory<C>>(few_keys_kernel<C>, persistent_blocks(s.n_tiles, C::BLOCKS),
-                                 a->stream, params, s);
+    start(few_keys_kernel<C>, persistent_blocks(s.n_tiles, C::BLOCKS), C::THREADS,
+          sizeof(few_keys_memory<C>), a->stream, params, s);
 }
 
 /* Up to 128 keys, D <= 128. */

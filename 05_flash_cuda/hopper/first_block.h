@@ -1,7 +1,7 @@
 /* first_block.h: weights that refer to the maximum of the first block of keys (rung 13). */
 #pragma once
 
-#include "softmax.h"
+#include "wgmma_softmax.h"
 
 /* The largest weight of a row's first block is 2^-FIRST_EXPONENT, which leaves the exponent's
  * fraction 20 bits.  A block is repaired when l passes LIMIT, which leaves o room for |v| up

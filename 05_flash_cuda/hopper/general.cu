@@ -46,7 +46,7 @@ struct config {
 };
 
 /* The parameters beside the maps. */
-struct call {
+struct general_call {
     struct sequences sequences;
     struct score_terms terms;
     struct scheduler scheduler;
@@ -66,7 +66,7 @@ template <class C> struct memory {
 /* The producer, one thread: Q, then K and V block by block. */
 template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
-                                               const struct call &call)
+                                               const struct general_call &call)
 {
     struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
     if (call.list.tile) wait_for_previous_kernel(); /* the one that lists the tiles */
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void normalize(consumer<C> &x, const struct sc
 /* Writes the consumer's 64 rows of o and lse, from query `first` of the sequence on. */
 template <class C>
 static __device__ __forceinline__ void
-epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struct call &call,
+epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struct general_call &call,
          struct work_tile t, struct rows_of_sequence seq, int first, int w)
 {
     const int row = first + first_row(), n_rows = seq.seqlen_q - row;
@@ -142,7 +142,7 @@ static __device__ __forceinline__ int end_of_tile(const struct rows_of_sequence 
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct params &params,
-                                              const struct call &call, int w, int q_index)
+                                              const struct general_call &call, int w, int q_index)
 {
     const struct work_tile t_copy = sm.q.tile[q_index];
     const struct rows_of_sequence seq_copy = sm.sequence[q_index];
@@ -193,7 +193,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
 
 template <class C>
 static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
-                                               const struct call &call, int w)
+                                               const struct general_call &call, int w)
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     general_kernel(const __grid_constant__ struct params params,
-                   const __grid_constant__ struct call call)
+                   const __grid_constant__ struct general_call call)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -236,13 +236,14 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     struct params params = params_of(p, a, C::Br, C::Bc);
     params.causal = /* tiles differ in weight */
         p->causal || p->has_window || p->packed || p->has_lengths;
-    const struct call call = {sequences_of(p, a), score_terms_of(p, a),
+    const struct general_call call = {sequences_of(p, a), score_terms_of(p, a),
                               scheduler_of(params, p, a), work_list_of(p, a),
                               (int)stored_queries(p)};
     int most = p->packed ? list_tiles<C>(p, a, call.sequences, call.list) : call.scheduler.n_tiles;
     const int blocks = persistent_blocks(most, C::BLOCKS);
-    if (p->packed) start<C, memory<C>, true>(general_kernel<C>, blocks, a->stream, params, call);
-    else start<C, memory<C>>(general_kernel<C>, blocks, a->stream, params, call);
+    const size_t bytes = sizeof(memory<C>);
+    if (p->packed) start<EARLY>(general_kernel<C>, blocks, C::THREADS, bytes, a->stream, params, call);
+    else start(general_kernel<C>, blocks, C::THREADS, bytes, a->stream, params, call);
 }
 
 /* The geometry of the instance for a shape, chosen by measurement (notes/hopper.md). */

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sequences.h"
-#include "tile.h"
+#include "work_tile.h"
 
 /* Blocks of Bc keys: first ... end - 1. */
 struct blocks { int first, end; };

@@ -1,7 +1,7 @@
 /* late_turns.h: when a consumer passes its turn at the tensor cores on (hopper.md, section 4). */
 #pragma once
 
-#include "tile.h"
+#include "work_tile.h"
 
 enum turn_passes { WHEN_ISSUED, BEFORE_LAST_PRODUCT, WITH_SCORES };
 

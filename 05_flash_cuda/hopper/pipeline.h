@@ -11,7 +11,7 @@
  * CUTLASS has the same under the names PipelineState and PipelineTmaAsync. */
 #pragma once
 
-#include "tile.h"
+#include "work_tile.h"
 
 struct pipeline_state {
     int index;

@@ -2,7 +2,7 @@
  * warp for mma.sync, which have the same fragments. */
 #pragma once
 
-#include "tile.h"
+#include "work_tile.h"
 
 /* Loads the 64 rows at q_rows of a Q tile of Br rows into registers, as A operands. */
 template <class C>

@@ -1,7 +1,7 @@
 /* store.h: the end of a work tile: o / l and lse, and the two ways out for o. */
 #pragma once
 
-#include "tile.h"
+#include "work_tile.h"
 
 /* inverse = 1 / l, and lse = m scale + log l.  A row that saw no key has l = 0: inverse = 0 and lse
  * = -inf.

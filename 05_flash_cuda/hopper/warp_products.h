@@ -6,7 +6,7 @@
  * Tiles are swizzled, so a step of 16 columns flips bits 5 and 6 of an address. */
 #pragma once
 
-#include "tile.h"
+#include "work_tile.h"
 
 /* Columns 16 d ... 16 d + 15 of Q, as A operands.   q_rows  the warpgroup's, in a tile of Br rows */
 template <class C>

@@ -118,11 +118,6 @@ template <class C>
 static int list_tiles(const struct problem *p, const struct arrays *a,
                       const struct sequences &all, const struct work_list &list)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(1);
-    config.blockDim = dim3(N_WEIGHTS);
-    config.dynamicSmemBytes = sizeof(weights);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, list_tiles_kernel<C>, all, list));
+    start(list_tiles_kernel<C>, 1, N_WEIGHTS, sizeof(weights), a->stream, all, list);
     return (int)((p->total_q / C::Br + p->batch) * p->heads_q);
 }

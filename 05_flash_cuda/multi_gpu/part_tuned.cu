@@ -43,7 +43,7 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     const struct scheduler s = scheduler_of(params, &taken, &a);
     int blocks = persistent_blocks(s.n_tiles);
     const struct answer answer = {x->answer, (int)x->q_rows, x->merges, x->keeps};
-    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s, answer);
+    start(tuned_kernel<C>, blocks, C::THREADS, sizeof(memory<C>), x->stream, params, s, answer);
 }
 
 /* The instances for long sequences: only those are cut between GPUs. */

@@ -1,7 +1,7 @@
 /* team.h: the GPUs of this process, their shards of the problem, and NCCL between all.
  *
  * What common/core/ranks/shards.h asks of a rank (struct kind_of_rank) stands in team.cu (finding
- * and connecting GPUs), shard.cu (their memory) and turns.cu (one of them alone, for bench). */
+ * and connecting GPUs), shard.cu (their memory) and one_gpu.cu (one of them alone, for bench). */
 #ifndef TEAM_H
 #define TEAM_H
 
@@ -48,7 +48,7 @@ static inline bool gpu_set(const struct gpu *g)
 /* Seconds until a call counts as hung: grows with the work. */
 extern double team_patience;
 
-/* team.cu and turns.cu, as struct kind_of_rank says. */
+/* team.cu and one_gpu.cu, as struct kind_of_rank says. */
 const char *team_open(void);
 void team_close(void);
 int alone(const struct problem *p, double *seconds);

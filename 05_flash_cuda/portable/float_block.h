@@ -4,7 +4,7 @@
 
 #include "attention.h"
 #include "cost.h"
-#include "portable/launch.h"
+#include "start.h"
 
 /* The kernel's argument. */
 struct work {
@@ -47,7 +47,7 @@ static void start_blocks(void (*kernel)(struct work), int br, int threads, const
     struct work x = {*p, *a, problem_mask32(p), (unsigned)((p->seqlen_q + br - 1) / br),
                      (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
-    if (n_blocks) start<MEMORY>(kernel, n_blocks, threads, a->stream, x);
+    if (n_blocks) start(kernel, n_blocks, threads, sizeof(MEMORY), a->stream, x);
 }
 
 /* The part of the descriptor that both share. */

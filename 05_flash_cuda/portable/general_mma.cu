@@ -3,13 +3,13 @@
  * own.  What is added:
  *
  *   windows  key blocks outside of a block's window are neither copied nor computed
- *   packed   sequences of different lengths, and arrays with strides (split_kv/call.h)
+ *   packed   sequences of different lengths, and arrays with strides (split_kv/kernel_call.h)
  *   scores   a soft cap; a bias for each batch or head; sinks, merged when o is stored */
 #define BESIDE_RUNG_6
 #include "portable/06_lazy_rescaling.cu"
 
 #include "hopper/merge_weights.h"
-#include "split_kv/call.h"
+#include "split_kv/kernel_call.h"
 
 struct mma_work {
     struct attention x; /* sizes of the longest sequence */
@@ -219,7 +219,8 @@ static void launch_general(const struct problem *p, const struct arrays *a)
               (uintptr_t)w.x.bias % 8 == 0;
     w.x.causal = p->causal || p->packed;
     const size_t blocks = p->batch * p->heads_q * (size_t)w.x.q_blocks;
-    if (blocks) start<typename W::shared>(general_mma_kernel<T, W>, blocks, W::THREADS, a->stream, w);
+    if (blocks)
+        start(general_mma_kernel<T, W>, blocks, W::THREADS, sizeof(typename W::shared), a->stream, w);
 }
 
 /* Whether the tiles for a bias are taken: they have the registers that a soft cap needs, too. */

@@ -129,7 +129,7 @@ template <class T> static void launch(const struct problem *p, const struct arra
                              (unsigned)blocks_of(p->head_dim_v, MAX_COLS),
                              (unsigned)(p->heads_q / p->heads_kv)};
     size_t n = n_blocks(p);
-    if (n) start<struct tiles>(general_tiled_kernel<T>, n, THREADS, a->stream, x);
+    if (n) start(general_tiled_kernel<T>, n, THREADS, sizeof(struct tiles), a->stream, x);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

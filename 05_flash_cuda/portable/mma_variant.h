@@ -5,7 +5,7 @@
 
 #include "attention.h"
 #include "cost.h"
-#include "portable/launch.h"
+#include "start.h"
 
 /* The head dimensions that are compiled, ascending up to 256; others are padded to the next.
  * Multiples of 16: add one here for heads that should not be padded. */
@@ -34,7 +34,7 @@ static void start_tiles(void (*kernel)(const struct attention), const struct pro
 {
     struct attention x = attention_of(p, a, W::Br);
     size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
-    start<typename W::shared>(kernel, blocks, W::THREADS, a->stream, x);
+    start(kernel, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
 }
 
 /* The part of the descriptor that all share. */

@@ -14,7 +14,7 @@
 #include <type_traits>
 
 #include "split_kv/slot.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

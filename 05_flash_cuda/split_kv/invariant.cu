@@ -324,16 +324,14 @@ static void launch_both(const struct problem *p, const struct arrays *a)
     const unsigned groups = (unsigned)(p->batch * p->heads_kv), rows = (unsigned)parts.n_rows;
     const unsigned many = MANY_WARPS * ROWS;
     if (!has_few_rows(p))
-        return launch_blocks(many_queries_kernel<T, D>, dim3(groups, (rows + many - 1) / many),
-                             32 * MANY_WARPS, STAGES * sizeof(struct key_stage<D>), x, call,
-                             parts, a->stream);
+        return start(many_queries_kernel<T, D>, dim3(groups, (rows + many - 1) / many), 32 * MANY_WARPS,
+                     STAGES * sizeof(struct key_stage<D>), a->stream, x, call, parts);
     parts.ml = (float2 *)a->workspace;
     parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
-    launch_blocks(few_queries_kernel<T, D>,
-                  dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
-                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), x, call, parts, a->stream);
-    launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, x, call,
-                  parts, a->stream, true);
+    start(few_queries_kernel<T, D>,
+          dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
+          32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), a->stream, x, call, parts);
+    start<EARLY>(merge_leaves_kernel<T>, parts.all_rows, MERGE_THREADS, 0, a->stream, x, call, parts);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

@@ -10,9 +10,8 @@
  * unit (-inf, 0, 0) is what a part without visible keys gives. */
 #pragma once
 
-#include "early_start.h"
-#include "gpu/device.h"
-#include "split_kv/call.h"
+#include "start.h"
+#include "split_kv/kernel_call.h"
 #include "portable/mma_sync.h"
 #include "portable/scores.h"
 
@@ -207,22 +206,6 @@ static struct parts parts_of(const struct problem *p, int rows, size_t bytes)
                         : parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float);
 }
 
-/* early: while the kernel before still runs (sm_90). */
-template <class KERNEL>
-static void launch_blocks(KERNEL kernel, dim3 grid, int threads, size_t bytes,
-                          const struct attention &x, const struct call &call,
-                          const struct parts &parts, void *stream, bool early = false)
-{
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute starts_early = may_start_early();
-    config.attrs = &starts_early;
-    config.numAttrs = early && device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
-    config.gridDim = grid, config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = bytes, config.stream = (cudaStream_t)stream;
-    if (bytes) allow_shared(kernel, bytes);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, call, parts));
-}
-
 /* Launches the kernel for all parts and, if there are several, the merge.
  *   bytes  of shared memory      rows  queries of a tile */
 template <enum dtype T>
@@ -235,12 +218,13 @@ static void launch_parts(void (*kernel)(const struct attention, const struct cal
     const struct call call = call_of(p, a);
     parts.ml = (float2 *)a->workspace;
     parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
-    launch_blocks(kernel, dim3((unsigned)(p->batch * p->heads_kv), (unsigned)parts.n,
-                               (unsigned)((parts.n_rows + rows - 1) / rows)),
-                  32 * parts.warps, bytes, x, call, parts, a->stream);
+    start(kernel,
+          dim3((unsigned)(p->batch * p->heads_kv), (unsigned)parts.n,
+               (unsigned)((parts.n_rows + rows - 1) / rows)),
+          32 * parts.warps, bytes, a->stream, x, call, parts);
     if (parts.n > 1)
-        launch_blocks(merge_parts_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, x,
-                      call, parts, a->stream, true);
+        start<EARLY>(merge_parts_kernel<T>, parts.all_rows, MERGE_THREADS, 0, a->stream, x, call,
+                     parts);
 }
 
 /* What neither kernel takes. */

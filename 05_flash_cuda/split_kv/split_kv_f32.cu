@@ -11,7 +11,7 @@
  * rows (queries of all heads that share a key head) on a GPU of today.  A tile has 1 or
  * 8 of them; further tiles find K and V in the L2 cache.
  *
- * A call that is not plain (call.h) has one more table: lane j looks up where key j of a tile
+ * A call that is not plain (kernel_call.h) has one more table: lane j looks up where key j of a tile
  * lies, and the copies ask that lane.  So a page may have any size.
  *
  * head_dim and head_dim_v up to the largest of HEAD_DIMS; all features of harness.h; at most

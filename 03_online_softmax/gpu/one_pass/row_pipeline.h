@@ -15,7 +15,7 @@
 #pragma once
 
 #include "fast_exp.h"
-#include "team.h"
+#include "row_team.h"
 
 #ifdef __CUDACC__
 

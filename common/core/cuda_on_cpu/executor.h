@@ -197,7 +197,7 @@ void order_in_warp(struct fibre *f);
 void order_in_block(struct fibre *f);
 void order_by_arrival(struct fibre *f);
 
-/* --- schedule.cc --- */
+/* --- block.cc --- */
 void order_read(void);
 void run_block(struct worker *w, size_t number);
 /* Whether an asynchronous instruction is executed now or as late as possible, both right on a

@@ -22,7 +22,7 @@
 #pragma once
 
 #include "cuda_on_cpu/mma_on_cpu.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 
 #define __grid_constant__
 
@@ -136,7 +136,7 @@ static inline void store_four(float *to, float a, float b, float c, float d, CAL
 }
 
 /* ---- counters between blocks: blocks begin in the order of their numbers, so that whom one waits
- * for is in the same block, runs on another core or has ended (schedule.cc) ---- */
+ * for is in the same block, runs on another core or has ended (block.cc) ---- */
 
 void wait_for_count(const int *counter, int n, CALLER);
 static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE); }

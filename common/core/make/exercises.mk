@@ -21,7 +21,7 @@ $(BUILD)/jail $(BUILD)/ceiling $(BUILD)/child.o: $(BUILD)/%: $(BUILD)/config com
 $(BUILD)/jail: common/products/course/jail.c
 $(BUILD)/child.o: common/products/course/child.c
 $(BUILD)/child.o: AS_WHAT = -c
-$(BUILD)/ceiling: common/products/course/ceiling.c $(BUILD)/child.o
+$(BUILD)/ceiling: common/products/course/peak.c $(BUILD)/child.o
 $(BUILD)/ceiling: AS_WHAT = -static -lm -lpthread
 
 $(BUILD)/libharness.a: $(COMMON_O)

@@ -11,7 +11,7 @@ $(BUILD)/obj/common/core/program/cli.o: PROVENANCE = '-DVERSION="$(FIVE_STEPS_VE
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
 LIBRARY_C := $(addprefix common/products/library/,five_steps.c describe.c request.c) \
              $(addprefix common/core/problem/,arrays.c call.c choice.c heads.c host_memory.c operation.c dtype.c quantise.c) \
-             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c \
+             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient_tiled.c \
                  bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/products/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)

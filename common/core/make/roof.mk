@@ -1,7 +1,7 @@
 # roof.mk: the roof over the last rung of stage 5: the same kernel without softmax.
 #
 # The last rung is the file with the last number.  It is compiled once more with
-# -DNO_SOFTMAX (hopper/softmax.h), as a program of its own that `make profile 5` counts beside the stage.  The few registers that the roof spills at
+# -DNO_SOFTMAX (hopper/wgmma_softmax.h), as a program of its own that `make profile 5` counts beside the stage.  The few registers that the roof spills at
 # times are not those of its loop.
 LAST_CU := $(lastword $(sort $(wildcard 05_flash_cuda/hopper/[0-9][0-9]_*.cu)))
 LAST_O := $(LAST_CU:%.cu=$(BUILD)/obj/%.cuda.o)

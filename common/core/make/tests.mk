@@ -45,7 +45,7 @@ syntax: CFLAGS += $(READ_ONLY)
 syntax: CXXFLAGS += $(READ_ONLY)
 syntax: INCLUDE += -Icommon/products -Icommon/products/library $(STAGES:%=-I%/exercises/solutions)
 syntax: $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cc,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%.cpu.o,\
-    $(filter-out $(LESSONS) common/products/book/wasm/% %/tensors.c 05_flash_cuda/multi_gpu/% common/core/gpu/%.cu %/ceiling.cu,\
+    $(filter-out $(LESSONS) common/products/book/wasm/% %/tensors.c 05_flash_cuda/multi_gpu/% common/core/gpu/%.cu %/peak.cu,\
         $(shell find $(STAGES) common tests -name '*.c' -o -name '*.cc' -o -name '*.cu'))))) \
     $(BUILD)/five_steps_tensors.abi3.so
 endif

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "harness.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 #include "vector/vector.h"
 
 static inline float load_number(enum dtype type, const void *array, size_t i)

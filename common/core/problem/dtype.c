@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 #include "problem/host_memory.h"
 
 static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }

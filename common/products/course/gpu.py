@@ -5,7 +5,7 @@ that the student wrote runs on the processor.
     OUT  .npz: o, lse of each round; share: the best round's, in percent of the ceiling
 
 Each round has fresh inputs, which reach the GPU just before.  The ceiling: multiply-adds that read one operand from
-shared memory (ceiling.cu), as fast as this GPU does them, measured between the rounds.  The process holds no right
+shared memory (peak.cu), as fast as this GPU does them, measured between the rounds.  The process holds no right
 answers, and ends with the kernel: one that never ends is ended with it."""
 import ctypes
 import functools
@@ -91,7 +91,7 @@ class CeilingArguments(ctypes.Structure):
 
 
 def multiply_adds(ceiling):
-    """What this GPU does in a second, by ceiling.cu."""
+    """What this GPU does in a second, by peak.cu."""
     blocks = 16 * attribute(MULTIPROCESSORS)
     y = Array(np.zeros(blocks * 256))
     launch = ceiling, blocks, 256, 0, CeilingArguments(y.p.value, ROUNDS)

@@ -6,7 +6,7 @@
 #include "gpu/gpu_rows.h"
 #include "library/backend.h"
 #include "problem/layout.h"
-#include "vector/eight_bits.h"
+#include "vector/codes8.h"
 
 #ifdef __CUDACC__
 #include <cuda_fp8.h>
@@ -122,7 +122,7 @@ static __device__ inline void load_row(const struct quantised &q, size_t j, floa
     for (int e = 0; e < PER; e++) x[e] = (float)row.e[e];
 }
 
-/* The same less the mean row, rotated: rotate_row() in vector/eight_bits.h. */
+/* The same less the mean row, rotated: rotate_row() in vector/codes8.h. */
 template <class T, int PER>
 static __device__ inline void prepare_row(const struct quantised &q, size_t j, float (&x)[PER])
 {

@@ -2,7 +2,7 @@
 #include "figures.h"
 
 #include "../../../../04_monoid_tiled_cpu/monoid.h"
-#include "../../../../04_monoid_tiled_cpu/variants/gradient.h"
+#include "../../../../04_monoid_tiled_cpu/variants/gradient_pair.h"
 
 /* Where the row's arrays lie in the arena, in floats. */
 enum { VALUES = 0, P_ROW = 64, DS_ROW = 128, D_OUT = 192 };

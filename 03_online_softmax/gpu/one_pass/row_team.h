@@ -1,11 +1,11 @@
-/* team.h: the blocks of a cluster, which share a row (Hopper), and how they meet: each writes into
+/* row_team.h: the blocks of a cluster, which share a row (Hopper), and how they meet: each writes into
  * the shared memory of the others.
  *
  * A cluster draws the number of its next row from a counter in main memory, because multiprocessors
  * do not get the same share of the memory's bandwidth; a cluster that is faster takes more rows.
  * The producer of block 0 draws, and sends the number to every block of the cluster. */
-#ifndef TEAM_H
-#define TEAM_H
+#ifndef ROW_TEAM_H
+#define ROW_TEAM_H
 
 #include "gpu/ptx.h"
 #include "row_parts.h"

@@ -1,4 +1,4 @@
-/* turns.cu: what bench measures beside several GPUs: one of them alone, with the last rung, or with
+/* one_gpu.cu: what bench measures beside several GPUs: one of them alone, with the last rung, or with
  * split-KV for few queries. */
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* attention.c: stage 3's attention in two other forms.
+/* other_forms.c: stage 3's attention in two other forms.
  *
  *     two loops    m, l over the scores; then o = sum_j (exp(s_j - m) / l) v_j
  *     normalised   p_j = p_{j-1} (l_{j-1} / l_j) e^{m_{j-1} - m_j} + (e^{s_j - m_j} / l_j) v_j

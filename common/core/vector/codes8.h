@@ -1,4 +1,4 @@
-/* eight_bits.h: numbers in 8 bits to float and back, in integer arithmetic, as half.h has them in 16.
+/* codes8.h: numbers in 8 bits to float and back, in integer arithmetic, as half.h has them in 16.
  *
  *     e4m3   1 sign, 4 exponent, 3 fraction bits: 2^-9 to 448, u = 2^-4.  No infinity; 0x7f and
  *            0xff are NaN (Micikevicius et al. 2022, FP8 Formats for Deep Learning)
@@ -7,8 +7,8 @@
  * Widening is exact.  Narrowing rounds to nearest, ties to even, and saturates: what is larger,
  * infinity too, becomes the largest number.  A NaN stays one in e4m3, with its sign; in int8 it
  * becomes 0.  An array in 8 bits has scales beside it: the number meant is code * scale. */
-#ifndef EIGHT_BITS_H
-#define EIGHT_BITS_H
+#ifndef CODES8_H
+#define CODES8_H
 
 #include <math.h>
 #include <stddef.h>

@@ -1,16 +1,13 @@
-/* launch.h: the host's side of the Hopper kernels: tensor maps, the kernel's parameters, the
+/* params.h: the host's side of the Hopper kernels: tensor maps, the kernel's parameters, the
  * choice of an instance, the descriptor's functions. */
-#ifndef HOPPER_LAUNCH_H
-#define HOPPER_LAUNCH_H
-
-#include <type_traits>
+#ifndef HOPPER_PARAMS_H
+#define HOPPER_PARAMS_H
 
 #include "harness.h"
 #include "cost.h"
-#include "early_start.h"
 #include "mask32.h"
+#include "start.h"
 #include "problem/layout.h"
-#include "gpu/device.h"
 #include "gpu/ptx.h"
 
 /* Whether TMA can step through an array: by multiples of 16 bytes, and forward. */
@@ -162,24 +159,6 @@ static inline int persistent_blocks(int n_tiles, int per_sm = 1)
 {
     int n = per_sm * device_attribute<cudaDevAttrMultiProcessorCount>();
     return n_tiles < n ? n_tiles : n;
-}
-
-/* Launches blocks of C::THREADS threads with sizeof(MEMORY) bytes of shared memory each.
- * EARLY: before the kernel before it has ended, for which it then waits itself. */
-template <class C, class MEMORY, bool EARLY = false, class... PARAMETERS>
-static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
-                  const std::type_identity_t<PARAMETERS> &...parameters)
-{
-    allow_shared(kernel, sizeof(MEMORY));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(C::THREADS);
-    config.dynamicSmemBytes = sizeof(MEMORY);
-    config.stream = (cudaStream_t)stream;
-    cudaLaunchAttribute early = may_start_early();
-    config.attrs = &early;
-    config.numAttrs = EARLY;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
 /* The larger of the two head dimensions. */

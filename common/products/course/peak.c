@@ -1,4 +1,4 @@
-/* ceiling.c: multiply-adds as fast as this machine does them, by n[0] threads, n[1] rounds each.  Linked with child.c
+/* peak.c: multiply-adds as fast as this machine does them, by n[0] threads, n[1] rounds each.  Linked with child.c
  * it is what the judge compares a student's speed with, in the same minute. */
 #include <pthread.h>
 

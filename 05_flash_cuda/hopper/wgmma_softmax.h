@@ -1,4 +1,4 @@
-/* softmax.h: softmax on the accumulators of wgmma, by one warpgroup on 64 rows.
+/* wgmma_softmax.h: softmax on the accumulators of wgmma, by one warpgroup on 64 rows.
  *
  * A thread holds Bc / 2 scores of two rows, g and g + 8 (wgmma.h): score i belongs to
  * row (i / 2) % 2 and to column 8 (i / 4) + i % 2, counted from the thread's own first

@@ -1,4 +1,4 @@
-/* schedule.cc: executes a block: which of its threads runs next. */
+/* block.cc: executes a block: which of its threads runs next. */
 #include "cuda_on_cpu/executor.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* gradient.h: what gradient_stored.c and gradient_recompute.c share: a head and one pair of it.
+/* gradient_pair.h: what gradient_stored.c and gradient_recompute.c share: a head and one pair of it.
  *
  *     P_ij  = exp(s_ij - lse_i)                 the forward pass's softmax, from its lse
  *     D_i   = do_i . o_i                        the row sum of P o dP, without either

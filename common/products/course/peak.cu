@@ -1,4 +1,4 @@
-/* ceiling.cu: multiply-adds that read one operand from shared memory, without conflicts: what one warp for each query
+/* peak.cu: multiply-adds that read one operand from shared memory, without conflicts: what one warp for each query
  * and one lane for each key can do at most.  256 threads a block; for each thread 16 of them a round. */
 struct arguments { float *y; int rounds; };
 

@@ -1,4 +1,4 @@
-/* call.h: where the rows of a decoding step lie: sequences of different lengths, keys in pages,
+/* kernel_call.h: where the rows of a decoding step lie: sequences of different lengths, keys in pages,
  * strides; and what a model adds to the softmax.
  *
  * The queries of all heads that share a key head are the rows of a group: row r is query
@@ -6,8 +6,8 @@
  *
  * A plain call has contiguous arrays, sequences of one length, no soft cap and no sinks.  Its
  * rows and its key heads follow one another, so a number finds them without a division. */
-#ifndef SPLIT_KV_CALL_H
-#define SPLIT_KV_CALL_H
+#ifndef KERNEL_CALL_H
+#define KERNEL_CALL_H
 
 #include "attention.h"
 #include "problem/feature.h"

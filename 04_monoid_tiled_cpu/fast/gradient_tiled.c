@@ -1,4 +1,4 @@
-/* gradient.c: the backward pass of attention in tiles, at the speed of the multiply-add units.
+/* gradient_tiled.c: the backward pass of attention in tiles, at the speed of the multiply-add units.
  *
  *     S = scale q k^T    P = e^(S - lse)    dP = do v^T    dS = scale P (dP - D)
  *     dv += P^T do       dk += dS^T q       dq += dS k

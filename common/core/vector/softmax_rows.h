@@ -1,4 +1,4 @@
-/* rows.h: softmax of rows in vectors and on all cores, for the fast/ folders of stages 1 to 4.
+/* softmax_rows.h: softmax of rows in vectors and on all cores, for the fast/ folders of stages 1 to 4.
  *
  *     loop 1: (m, l) of the row     loop 2: y_j = exp(x_j - m) / l
  *
@@ -7,8 +7,8 @@
  *
  * exp(x - m) is 2^((x - m) * log2(e)): one multiply-add less than vexp, and its extra rounding
  * is no larger than that of x - m. */
-#ifndef VECTOR_ROWS_H
-#define VECTOR_ROWS_H
+#ifndef SOFTMAX_ROWS_H
+#define SOFTMAX_ROWS_H
 
 #include <omp.h>
 

@@ -1,13 +1,13 @@
-/* tile.h: what the Hopper rungs do with a tile, in exactly the same form: where it lies in the
+/* work_tile.h: what the Hopper rungs do with a tile, in exactly the same form: where it lies in the
  * problem, its copy, its mask, and the two products.
  *
  * C is the rung's `struct config`: C::T the 16-bit type, C::D the padded head dimension,
  * C::Br queries and C::Bc keys in a tile, 64 queries a warpgroup. */
 #pragma once
 
-#include "launch.h"
+#include "params.h"
 #include "gpu/ptx.h"
-#include "softmax.h"
+#include "wgmma_softmax.h"
 #include "wgmma.h"
 
 /* A work tile: Br queries of a head.  tile: which of them, or -1: no more work. */
