@@ -1,6 +1,5 @@
 /* eight_bits.h: attention from codes of 8 bits. */
-#ifndef EIGHT_BITS_H
-#define EIGHT_BITS_H
+#pragma once
 
 #include "stage.h"
 
@@ -19,5 +18,3 @@ void attention_of_codes(const struct head *h, const struct way *way);
 
 /* A weight in e4m3. */
 float weight_in_e4m3(float x);
-
-#endif

@@ -1,7 +1,6 @@
 /* params.h: the host's side of the Hopper kernels: tensor maps, the kernel's parameters, the
  * choice of an instance, the descriptor's functions. */
-#ifndef HOPPER_PARAMS_H
-#define HOPPER_PARAMS_H
+#pragma once
 
 #include "harness.h"
 #include "cost.h"
@@ -218,4 +217,3 @@ static inline size_t wider_head(const struct problem *p)
                          __VA_OPT__(.workspace = __VA_ARGS__,)                           \
                          .cost = cost, .does = {{OP_ATTENTION, attention}},              \
                          .on_gpu = GPU_TWIN(rung)}
-#endif

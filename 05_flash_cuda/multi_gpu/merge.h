@@ -8,8 +8,7 @@
  *
  *   rows     queries of all heads          d   columns of o
  * A warp works on a row: its lanes share the columns, and all compute the row's factors. */
-#ifndef MERGE_H
-#define MERGE_H
+#pragma once
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
@@ -66,5 +65,3 @@ static __global__ void fold_kernel(T *out, float *lse, const float *parts, int r
         out[row * d + c] = T(se_divide(all, sum));
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * What common/core/ranks/shards.h asks of a rank (struct kind_of_rank) stands in team.cu (finding
  * and connecting GPUs), shard.cu (their memory) and one_gpu.cu (one of them alone, for bench). */
-#ifndef TEAM_H
-#define TEAM_H
+#pragma once
 
 #include <nccl.h>
 
@@ -77,5 +76,3 @@ void clear_part(struct gpu *g); /* no keys yet: o = 0, lse = -INFINITY */
 
 /* Bytes of the workspace of any piece of g. */
 size_t piece_workspace(const struct gpu *g);
-
-#endif

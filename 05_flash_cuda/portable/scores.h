@@ -1,8 +1,7 @@
 /* scores.h: bias and mask of a warp's scores, the C fragments s[MT][Bc / 8][4] of rungs 3 to 6
  * (swizzled_tile.h says what W is).  Without a bias scores are not scaled: the exponent's
  * multiply-add does that. */
-#ifndef SCORES_H
-#define SCORES_H
+#pragma once
 
 #include "attention.h"
 #include "portable/mma_sync.h"
@@ -90,5 +89,3 @@ static __forceinline__ __device__ void mask_block(typename W::scores &s,
                 if (8 * n + c % 2 >= end) s[i][n][c] = -INFINITY;
         }
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A plain call has contiguous arrays, sequences of one length, no soft cap and no sinks.  Its
  * rows and its key heads follow one another, so a number finds them without a division. */
-#ifndef KERNEL_CALL_H
-#define KERNEL_CALL_H
+#pragma once
 
 #include "attention.h"
 #include "problem/feature.h"
@@ -209,5 +208,3 @@ static struct call call_of(const struct problem *p, const struct arrays *a)
     const struct mask m = problem_mask(p);
     return mask_clamp(m.last - m.first + (ptrdiff_t)p->seqlen_q, m.seqlen_k);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* score.h: what the plain attention of stages 1 to 4 gives to the softmax. */
-#ifndef SCORE_H
-#define SCORE_H
+#pragma once
 
 #include "stage.h"
 
@@ -17,5 +16,3 @@ static inline float score(const struct head *h, size_t i, size_t j)
     for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
     return h->scale * dot + bias;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * A cluster draws the number of its next row from a counter in main memory, because multiprocessors
  * do not get the same share of the memory's bandwidth; a cluster that is faster takes more rows.
  * The producer of block 0 draws, and sends the number to every block of the cluster. */
-#ifndef ROW_TEAM_H
-#define ROW_TEAM_H
+#pragma once
 
 #include "gpu/ptx.h"
 #include "row_parts.h"
@@ -146,6 +145,5 @@ static __device__ inline struct state cluster_state(struct team_shared &shared, 
     return lanes_merge(lane < blocks ? shared.of_block[slot][lane] : empty_state());
 }
 
-#endif
 #endif
 #endif

@@ -1,8 +1,7 @@
 /* call.h: what may be asked.  `run`, the C library and Python describe a problem, each in its own
  * way.  Here its sizes follow from the shapes of its arrays, and what cannot be is named: the three
  * relay these words.  choice.h chooses the kernel. */
-#ifndef CALL_H
-#define CALL_H
+#pragma once
 
 #include "problem/arrays.h"
 
@@ -32,5 +31,3 @@ int call_scores(struct problem *p, struct fault *f);
 
 /* Are the prefix sums, lengths and page numbers what they say?  The arrays lie in host memory. */
 int call_numbers(const struct problem *p, const struct arrays *a, struct fault *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* feature.h: what a problem asks for beyond the plain operation: FEATURES of problem.h. */
-#ifndef FEATURE_H
-#define FEATURE_H
+#pragma once
 
 #include "harness.h"
 
@@ -44,5 +43,3 @@ static inline const char *feature_text(unsigned features)
     FEATURES(FEATURE_WORDS)
     return "a feature without a name";
 }
-
-#endif

@@ -7,8 +7,7 @@
  * Widening is exact.  Narrowing rounds to nearest, ties to even, and saturates: what is larger,
  * infinity too, becomes the largest number.  A NaN stays one in e4m3, with its sign; in int8 it
  * becomes 0.  An array in 8 bits has scales beside it: the number meant is code * scale. */
-#ifndef CODES8_H
-#define CODES8_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ static inline void rotate_row(float *x, size_t d)
         }
     for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * exp(x - m) is 2^((x - m) * log2(e)): one multiply-add less than vexp, and its extra rounding
  * is no larger than that of x - m. */
-#ifndef SOFTMAX_ROWS_H
-#define SOFTMAX_ROWS_H
+#pragma once
 
 #include <omp.h>
 
@@ -208,5 +207,3 @@ INLINE void rows_on_threads(const float *x, float *y, size_t rows, size_t n, voi
         vstream_end();
     }
 }
-
-#endif
