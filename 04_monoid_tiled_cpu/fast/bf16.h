@@ -27,6 +27,7 @@
 #define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */
 #define SCORE_UNIT(p) (p)->scale
 #include "plan.h"
+#include "workers.h"
 
 /* c (rows, PANEL) = or += sum over the steps t of a_t (rows, 16 pairs) . b_t (16 pairs, PANEL)
  *   a       the element of row r, step t lies at a + t * a_step + r * a_row, 32-bit pairs
@@ -113,11 +114,11 @@ static void pack_values(const struct problem *p, const struct arrays *a, const s
 }
 
 /* v^T of all groups, by all threads of a team. */
-static void prepare(const struct problem *p, const struct arrays *a, const struct plan *plan)
+static void prepare(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                    const struct worker *me)
 {
-    size_t steps = longest_steps(p);
-#pragma omp for schedule(static)
-    for (size_t i = 0; i < p->batch * p->heads_kv * steps; i++) {
+    size_t steps = longest_steps(p), n = p->batch * p->heads_kv * steps;
+    for (size_t i = n * me->number / me->threads; i < n * (me->number + 1) / me->threads; i++) {
         struct sequence s = sequence_of(p, a, i / steps / p->heads_kv);
         size_t kv = i / steps % p->heads_kv, first = i % steps * KEY_STEP;
         struct key_range seen = {0, 0};
@@ -127,6 +128,7 @@ static void prepare(const struct problem *p, const struct arrays *a, const struc
         pack_values(p, a, plan, &s, kv, seen, first,
                     values_of(p, a, plan, &s, kv) + first * plan->cols);
     }
+    wait_for_team(me);
 }
 
 /* The panels of q (4, d / 2, PANEL): rows as columns, in pairs along d; sums of 0. */
@@ -136,8 +138,9 @@ static void pack_queries(const struct tile *t, struct scratch *w)
     memset(w->sums, 0, rows * t->plan->cols * sizeof(float));
     w->vt = values_of(t->p, t->a, t->plan, &t->s, t->kv);
     memset(w->k, 0, rows * whole_d * sizeof *w->k);
-    for (size_t r = 0; r < t->n_rows; r++)
-        memcpy(w->k + r * whole_d, q_of_row(t, r), d * sizeof *w->k);
+    struct query q = query_of(t, 0);
+    for (size_t r = 0; r < t->n_rows; r++, q = next_query(t, q))
+        memcpy(w->k + r * whole_d, q_of(t, q), d * sizeof *w->k);
     for (size_t r = 0; r < rows; r += 16) {
         uint32_t *panel = w->q + r / PANEL * PANEL * whole_d / 2 + r % PANEL;
         for (size_t i = 0; i < whole_d; i += KEY_STEP)
@@ -283,6 +286,15 @@ static size_t bf16_workspace(const struct problem *p)
     return prepared_floats(p, &plan) * sizeof(float) + tiles_workspace(p);
 }
 
+static void tiles_of_bf16(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                          const struct worker *me)
+{
+    prepare(p, a, plan, me);
+    tiles_begin();
+    tiles_of_thread(p, a, plan, me, fold_bf16, (float *)a->workspace + prepared_floats(p, plan));
+    tiles_end();
+}
+
 static void bf16_attention(const struct problem *p, const struct arrays *a)
 {
     if (decodes(p)) {
@@ -292,12 +304,5 @@ static void bf16_attention(const struct problem *p, const struct arrays *a)
     struct plan plan = plan_of(p);
     double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
     int few = 2 * pairs * (double)(p->head_dim + p->head_dim_v) < LEAST_WORK;
-#pragma omp parallel num_threads(few ? 1 : omp_get_max_threads())
-    {
-        prepare(p, a, &plan);
-        tiles_begin();
-        tiles_of_thread(p, a, &plan, fold_bf16,
-                        (float *)a->workspace + prepared_floats(p, &plan));
-        tiles_end();
-    }
+    in_team(few ? 1 : omp_get_max_threads(), tiles_of_bf16, p, a, &plan);
 }

@@ -44,6 +44,7 @@
 #include "monoid.h"
 #include "plan.h"
 #include "problem/convert.h"
+#include "workers.h"
 #include "transpose.h"
 
 _Static_assert(CHAIN_KEYS % Bc == 0, "a span is whole blocks");
@@ -250,7 +251,7 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
 {
     const struct problem *p = t->p;
     struct key_range sees = row_sees(t, row);
-    const void *q = q_of_row(t, row);
+    const void *q = q_of(t, query_of(t, row));
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
@@ -270,12 +271,12 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
     return x;
 }
 
-/* 0 when some x[c] is NaN or infinite. */
+/* 0 when some x[c] is NaN or infinite: times 0 that is NaN.   n  whole vectors */
 static int all_finite(const float *x, size_t n)
 {
-    int finite = 1;
-    for (size_t c = 0; c < n; c++) finite &= fabsf(x[c]) < INFINITY;
-    return finite;
+    vfloat zero = vset(0);
+    for (size_t c = 0; c < n; c += LANES) zero = vfma(vload(x + c), vset(0), zero);
+    return vsum(zero) == 0;
 }
 
 /* o (head_dim_v) = factor sum / l, in the problem's type */
@@ -295,13 +296,16 @@ static void finish(const struct tile *t, const struct state *x)
     const struct problem *p = t->p;
     const struct arrays *a = t->a;
     if (!t->n_rows) return;
+    size_t cols = t->plan->cols;
+    const struct strides of_o = strides_of_o(p);
     struct query q = query_of(t, 0);
-    for (size_t r = 0; r < t->n_rows; r++) {
+    int finite = all_finite(x->o, t->n_rows * cols);
+    for (size_t r = 0; r < t->n_rows; r++, q = next_query(t, q)) {
         struct se s = {.m = x->m[r] * NATURAL_M, .l = x->l[r]};
-        float *sum = x->o + r * t->plan->cols, factor = 1;
+        float *sum = x->o + r * cols, factor = 1;
         float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
         int beyond = fabsf(s.m) > MOST_M && s.m != -INFINITY;
-        if (beyond || !all_finite(sum, p->head_dim_v)) s = row_alone(t, r, sum);
+        if (beyond || (!finite && !all_finite(sum, cols))) s = row_alone(t, r, sum);
         for (size_t c = 0; p->invariant && c < p->head_dim_v; c++)
             sum[c] += 0; /* -0 or 0 depends on the products with weights of 0 */
         if (sink != -INFINITY && !isnan(s.l)) {
@@ -309,12 +313,10 @@ static void finish(const struct tile *t, const struct state *x)
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);
             s = with_sink;
         }
-        write_row(p, s, sum, factor,
-                  number_at(p->dtype, a->o, query_at(p, &t->s, strides_of_o(p), q.h, q.i)));
+        write_row(p, s, sum, factor, number_at(p->dtype, a->o, query_at(p, &t->s, of_o, q.h, q.i)));
         size_t at = lse_at(p, &t->s, q.h, q.i);
         if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
         if (a->l) a->l[at] = s.l;
-        if (++q.i == t->s.seqlen_q) q.i = 0, q.h++;
     }
 }
 
@@ -378,27 +380,26 @@ static size_t tiles_workspace(const struct problem *p)
 }
 
 /* All tiles and parts, each by one thread from begin to end; then the parts of each tile are
- * merged in order.  The last tile, with the most visible keys, goes first.  Called by every
- * thread of a team.
+ * merged in order.  The last tile, with the most visible keys, goes first.
  *   memory  of tiles_workspace() bytes */
-static void tiles_of_thread(const struct problem *p, const struct arrays *a,
-                            const struct plan *plan, fold_function *fold, float *memory)
+static void tiles_of_thread(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                            const struct worker *me, fold_function *fold, float *memory)
 {
-    size_t tiles = plan->tiles, tasks = tiles * plan->parts, me = (size_t)omp_get_thread_num();
-    float *states = memory + thread_floats(p, plan) * (size_t)omp_get_num_threads();
-    struct scratch w = scratch_at(p, plan, memory + thread_floats(p, plan) * me);
-    struct state y = state_at(plan, states, me);
-    states += state_floats(plan) * (size_t)omp_get_num_threads();
-#pragma omp for schedule(dynamic, 1)
-    for (size_t task = 0; task < tasks; task++) {
+    size_t tiles = plan->tiles, tasks = tiles * plan->parts;
+    float *states = memory + thread_floats(p, plan) * me->threads;
+    struct scratch w = scratch_at(p, plan, memory + thread_floats(p, plan) * me->number);
+    struct state y = state_at(plan, states, me->number);
+    states += state_floats(plan) * me->threads;
+    for (size_t task; (task = take(me, 0)) < tasks;) {
         size_t index = tiles - 1 - task / plan->parts, part = task % plan->parts;
         struct tile t = tile_at(p, a, plan, index);
-        struct state x = state_at(plan, states, plan->parts > 1 ? index * plan->parts + part : me);
+        struct state x = state_at(plan, states, plan->parts > 1 ? index * plan->parts + part : me->number);
         fold_part(fold, &t, part, &x, &y, &w);
         if (plan->parts == 1) finish(&t, &x);
     }
-#pragma omp for schedule(dynamic, 1)
-    for (size_t index = 0; index < (plan->parts > 1 ? tiles : 0); index++) {
+    if (plan->parts == 1) return;
+    wait_for_team(me);
+    for (size_t index; (index = take(me, 1)) < tiles;) {
         struct tile t = tile_at(p, a, plan, index);
         struct state x = state_at(plan, states, index * plan->parts);
         for (size_t part = 1; part < plan->parts; part++) {

@@ -86,8 +86,9 @@ static void fold_rows(const struct tile *t, size_t begin, size_t end, struct sta
     const struct problem *p = t->p;
     enum { CHUNK = 256, CHUNK_16 = 32 };
     size_t most = k_dtype(p) == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
-    for (size_t r = 0; r < t->n_rows; r++)
-        as_floats(p->dtype, q_of_row(t, r), 0, 1, d, w->qt + r * d, d, 1);
+    struct query q = query_of(t, 0);
+    for (size_t r = 0; r < t->n_rows; r++, q = next_query(t, q))
+        as_floats(p->dtype, q_of(t, q), 0, 1, d, w->qt + r * d, d, 1);
     for (size_t j = begin; j < end;) {
         struct keys keys = keys_from(t, j, smaller(end - j, most));
         if (k_dtype(p) != F32) {

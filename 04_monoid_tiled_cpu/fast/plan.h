@@ -124,6 +124,12 @@ static struct query query_of(const struct tile *t, size_t r)
     return (struct query){t->kv * t->plan->group + row / t->s.seqlen_q, row % t->s.seqlen_q};
 }
 
+/* That of the row behind it. */
+static struct query next_query(const struct tile *t, struct query q)
+{
+    return ++q.i == t->s.seqlen_q ? (struct query){q.h + 1, 0} : q;
+}
+
 static struct key_range row_sees(const struct tile *t, size_t r)
 {
     return mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
@@ -166,9 +172,8 @@ static void *number_at(enum dtype type, const void *array, size_t at)
     return (char *)(uintptr_t)array + at * dtype_size(type);
 }
 
-static const void *q_of_row(const struct tile *t, size_t r)
+static const void *q_of(const struct tile *t, struct query q)
 {
-    struct query q = query_of(t, r);
     return number_at(t->p->dtype, t->a->q, query_at(t->p, &t->s, strides_of_q(t->p), q.h, q.i));
 }
 

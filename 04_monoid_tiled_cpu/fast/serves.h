@@ -18,7 +18,7 @@ struct cost rows_cost(const struct problem *p);
 /* A second argument: what else is supported. */
 #define SERVES(set, ...)                                                                   \
     .group = IN_FAST, .device = ON_CPU, .types = (set), .max_score = INFINITY,             \
-    .masked_rows = 1, .isolates_v = 1,                                                     \
+    .masked_rows = 1, .isolates_v = 1, .lse_may_be_null = 1,                               \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |    \
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |   \
                 WITH_INVARIANT __VA_ARGS__

@@ -21,9 +21,10 @@
 #define SCORE_UNIT(p) 1   /* q is multiplied by the scale before the product */
 #include "plan.h"
 #include "problem/convert.h"
+#include "transpose.h"
 
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
-#define DECODE_FLOATS 2   /* so many query rows instead of DECODE_ROWS where keys are floats */
+#define DECODE_FLOATS 4   /* so many query rows instead of DECODE_ROWS where keys are floats */
 #define MOST_STEPS 128    /* terms of one sum of the product: more in turn err more */
 
 /* Do blocks of keys go over the ends of pages? */
@@ -62,18 +63,29 @@ static const float *as_floats(enum dtype type, const void *from, size_t from_str
     return to - n * whole;
 }
 
-/* The queries of each panel as columns, times scale; 0 beyond the last row.
+/* The queries of each panel as columns, times scale, 16 at a time; beyond the last row the last again.
  *   w->qt (head_dim, PANEL) of each panel */
 static void pack_queries(const struct tile *t, struct scratch *w)
 {
     const struct problem *p = t->p;
-    size_t panel = PANEL * p->head_dim, last = t->n_rows / PANEL;
-    if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
-    for (size_t r = 0; r < t->n_rows; r++) {
-        const float *q = q_of_row(t, r);
-        if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim, 1);
-        float *column = w->qt + r / PANEL * panel + r % PANEL;
-        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;
+    size_t width = p->head_dim;
+    struct query next = query_of(t, 0);
+    for (size_t r = 0; r < t->n_rows; r += 16) {
+        const float *q[16];
+        float *columns = w->qt + r / PANEL * PANEL * width + r % PANEL;
+        for (size_t i = 0; i < 16; i++) {
+            if (r + i < t->n_rows) q[i] = q_of(t, next), next = next_query(t, next);
+            else q[i] = q[i - 1];
+            if (p->dtype != F32 && r + i < t->n_rows)
+                q[i] = as_floats(p->dtype, q[i], 0, 1, width, w->k + i * width, width, 1);
+        }
+        for (size_t d = 0; d < width; d += 16) {
+            transpose_rows(q, smaller(width - d, 16), columns + d * PANEL, PANEL);
+            for (size_t i = 0; i < 16; i++) q[i] += 16;
+        }
+        for (size_t d = 0; d < width; d++)
+            for (float *at = columns + d * PANEL, *end = at + 16; at < end; at += LANES)
+                vstore(at, vload(at) * p->scale);
     }
 }
 
@@ -154,9 +166,14 @@ static void fold_keys(const struct tile *t, size_t begin, size_t end, struct sta
 {
     size_t most = k_dtype(t->p) == F32 ? DECODE_FLOATS : DECODE_ROWS;
     int decode = !t->p->invariant && t->plan->group * t->s.seqlen_q <= most;
-    size_t rows = decode ? t->n_rows : round_up(t->n_rows, PANEL);
-    memset(x->o, 0, rows * t->plan->cols * sizeof(float));
+    memset(x->o, 0, t->n_rows * t->plan->cols * sizeof(float));
     (decode ? fold_rows : fold_tile)(t, begin, end, x, w);
+}
+
+static void fold_tiles(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                       const struct worker *me)
+{
+    tiles_of_thread(p, a, plan, me, fold_keys, a->workspace);
 }
 
 static void attention_tiles(const struct problem *p, const struct arrays *a,
@@ -164,8 +181,7 @@ static void attention_tiles(const struct problem *p, const struct arrays *a,
 {
     struct plan plan = plan_of(p);
     plan.product = product;
-#pragma omp parallel num_threads(threads)
-    tiles_of_thread(p, a, &plan, fold_keys, a->workspace);
+    in_team(threads, fold_tiles, p, a, &plan);
 }
 
 /* The product without blocks: c is loaded and stored at each step. */
