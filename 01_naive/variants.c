@@ -13,8 +13,7 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant naive = {
-    .name = "naive",
-    .idea = "exp(x) / sum exp(x); S and P stored",
+    .name = "naive", .idea = "exp(x) / sum exp(x); S and P stored",
     .types = TYPE(F32),
     .supports = SCORE_FEATURES,
     .max_score = 60,
@@ -41,8 +40,7 @@ static void overflow_table(const float *x, size_t n, const float *v)
 
 static const struct stage stage = {
     .number = 1,
-    .name = "01_naive",
-    .idea = "exp(x) / sum: two loops, and it overflows",
+    .name = "01_naive", .idea = "exp(x) / sum: two loops, and it overflows",
     .variants = variants,
     .traces_attention = 1,
     .after_trace = overflow_table,

@@ -13,8 +13,7 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant recompute = {
-    .name = "recompute",
-    .idea = "subtract the maximum; three loops",
+    .name = "recompute", .idea = "subtract the maximum; three loops",
     SAFE_WITH(SCORE_FEATURES),
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},

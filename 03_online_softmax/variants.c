@@ -12,8 +12,7 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant online = {
-    .name = "online",
-    .idea = "m and l in one loop; S never stored",
+    .name = "online", .idea = "m and l in one loop; S never stored",
     SAFE_WITH(SCORE_FEATURES),
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},

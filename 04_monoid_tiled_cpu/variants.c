@@ -14,8 +14,7 @@ static struct cost cost(const struct problem *p)
 }
 
 static const struct variant fold = {
-    .name = "fold",
-    .idea = "stage 3's loop, its step named",
+    .name = "fold", .idea = "stage 3's loop, its step named",
     SAFE_WITH(SCORE_FEATURES),
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},

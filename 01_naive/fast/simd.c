@@ -5,8 +5,7 @@
 #include "row.h"
 
 const struct variant naive_simd = {
-    .name = "simd",
-    .idea = "vectors with our own exponential",
+    .name = "simd", .idea = "vectors with our own exponential",
     NAIVE_FAST,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };

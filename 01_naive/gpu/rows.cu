@@ -80,18 +80,10 @@ static void block_per_row(const struct problem *p, const struct arrays *a)
     .group = IN_GPU, .device = GPU_DEVICE, .least_arch = 75, .types = ALL_TYPES,           \
     .max_score = 60, .cost = traffic<3, 2>
 
-GPU_VARIANT(gpu_thread_per_row) = {
-    .name = "gpu_thread_per_row",
-    .idea = "one thread per row",
+GPU_VARIANT(gpu_thread_per_row, "one thread per row",
     NAIVE_ON_GPU,
-    .does = {{OP_SOFTMAX, thread_per_row}},
-    .on_gpu = GPU_TWIN(gpu_thread_per_row),
-};
+    .does = {{OP_SOFTMAX, thread_per_row}});
 
-GPU_VARIANT(gpu_block_per_row) = {
-    .name = "gpu_block_per_row",
-    .idea = "one block per row",
+GPU_VARIANT(gpu_block_per_row, "one block per row",
     NAIVE_ON_GPU,
-    .does = {{OP_SOFTMAX, block_per_row}},
-    .on_gpu = GPU_TWIN(gpu_block_per_row),
-};
+    .does = {{OP_SOFTMAX, block_per_row}});

@@ -36,10 +36,7 @@ static void softmax_overlapped(const struct problem *p, const struct arrays *a)
 }
 
 const struct variant safe_overlapped = {
-    .name = "overlapped",
-    .idea = "next row's maximum early",
-    .group = IN_FAST,
-    SAFE_ON_CPU,
-    .cost = cost_reload,
+    .name = "overlapped", .idea = "next row's maximum early",
+    .group = IN_FAST, SAFE_ON_CPU, .cost = cost_reload,
     .does = {{OP_SOFTMAX, softmax_overlapped}},
 };

@@ -16,11 +16,8 @@ static float softmax_row(const float *x, float *y, size_t n)
 }
 
 const struct variant safe_simd = {
-    .name = "simd",
-    .idea = "vectors; exp taken twice",
-    .group = IN_FAST,
-    SAFE_ON_CPU,
-    .cost = cost_recompute,
+    .name = "simd", .idea = "vectors; exp taken twice",
+    .group = IN_FAST, SAFE_ON_CPU, .cost = cost_recompute,
     .by_row = {{OP_SOFTMAX, softmax_row}, {OP_LOGSOFTMAX, logsoftmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},
     .stores_scores = 1,

@@ -70,11 +70,8 @@ static size_t workspace(const struct problem *p)
 }
 
 const struct variant safe_threads = {
-    .name = "threads",
-    .idea = "all cores; exp stored",
-    .group = IN_FAST,
-    .all_cores = 1,
-    SAFE_ON_CPU,
+    .name = "threads", .idea = "all cores; exp stored",
+    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU,
     .workspace = workspace,
     .cost = cost_reload,
     .by_head = {{OP_ATTENTION, attention_head}},

@@ -111,22 +111,10 @@ static size_t cub_workspace(const struct problem *p)
     return row_statistics(p) + CUB_BYTES;
 }
 
-GPU_VARIANT(gpu_cub) = {
-    .name = "gpu_cub",
-    .idea = "CUB's reductions",
-    SAFE_ON_GPU(75, TYPE(F32)),
-    .workspace = cub_workspace,
-    .cost = traffic<6, 1>,
-    .does = {{OP_SOFTMAX, GPU_ONLY(cub_softmax)}},
-    .on_gpu = GPU_TWIN(gpu_cub),
-};
+GPU_VARIANT(gpu_cub, "CUB's reductions",
+    SAFE_ON_GPU(75, TYPE(F32)), .workspace = cub_workspace, .cost = traffic<6, 1>,
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_softmax)}});
 
-GPU_VARIANT(gpu_cub_fused_exp) = {
-    .name = "gpu_cub_fused_exp",
-    .idea = "CUB; exp fused",
-    SAFE_ON_GPU(75, TYPE(F32)),
-    .workspace = cub_workspace,
-    .cost = traffic<4, 2>,
-    .does = {{OP_SOFTMAX, GPU_ONLY(cub_fused_exp)}},
-    .on_gpu = GPU_TWIN(gpu_cub_fused_exp),
-};
+GPU_VARIANT(gpu_cub_fused_exp, "CUB; exp fused",
+    SAFE_ON_GPU(75, TYPE(F32)), .workspace = cub_workspace, .cost = traffic<4, 2>,
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_fused_exp)}});

@@ -49,12 +49,6 @@ static void four_kernels(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaGetLastError());
 }
 
-GPU_VARIANT(gpu_four_kernels) = {
-    .name = "gpu_four_kernels",
-    .idea = "four kernels",
-    SAFE_ON_GPU(75, TYPE(F32)),
-    .workspace = row_statistics,
-    .cost = traffic<6, 1>,
-    .does = {{OP_SOFTMAX, four_kernels}},
-    .on_gpu = GPU_TWIN(gpu_four_kernels),
-};
+GPU_VARIANT(gpu_four_kernels, "four kernels",
+    SAFE_ON_GPU(75, TYPE(F32)), .workspace = row_statistics, .cost = traffic<6, 1>,
+    .does = {{OP_SOFTMAX, four_kernels}});

@@ -53,11 +53,6 @@ static void three_pass(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaGetLastError());
 }
 
-GPU_VARIANT(gpu_three_pass) = {
-    .name = "gpu_three_pass",
-    .idea = "one kernel",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .cost = traffic<4, 2>,
-    .does = {{OP_SOFTMAX, three_pass}, {OP_LOGSOFTMAX, three_pass}},
-    .on_gpu = GPU_TWIN(gpu_three_pass),
-};
+GPU_VARIANT(gpu_three_pass, "one kernel",
+    SAFE_ON_GPU(75, ALL_TYPES), .cost = traffic<4, 2>,
+    .does = {{OP_SOFTMAX, three_pass}, {OP_LOGSOFTMAX, three_pass}});

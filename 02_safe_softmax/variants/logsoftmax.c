@@ -28,10 +28,7 @@ static float logsoftmax_row(const float *x, float *y, size_t n)
 static struct cost cost(const struct problem *p) { return cost_of_rows(p, 4, 1); }
 
 const struct variant log_recompute = {
-    .name = "log_recompute",
-    .idea = "x - m - log(l) in three loops",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost,
+    .name = "log_recompute", .idea = "x - m - log(l) in three loops",
+    .group = IN_ASIDES, SAFE_ON_CPU, .cost = cost,
     .by_row = {{OP_LOGSOFTMAX, logsoftmax_row}},
 };

@@ -30,10 +30,7 @@ static float softmax_row(const float *x, float *y, size_t n)
 static struct cost cost(const struct problem *p) { return cost_of_rows(p, 5, 1); }
 
 const struct variant reload = {
-    .name = "reload",
-    .idea = "exp stored, rescaled in the third loop",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost,
+    .name = "reload", .idea = "exp stored, rescaled in the third loop",
+    .group = IN_ASIDES, SAFE_ON_CPU, .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };

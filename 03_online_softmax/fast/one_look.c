@@ -10,10 +10,7 @@ static void softmax_one_look(const struct problem *p, const struct arrays *a)
 }
 
 const struct variant online_one_look = {
-    .name = "one_look",
-    .idea = "one correction per block",
-    .group = IN_FAST,
-    SAFE_ON_CPU,
-    .cost = cost_streaming_large,
+    .name = "one_look", .idea = "one correction per block",
+    .group = IN_FAST, SAFE_ON_CPU, .cost = cost_streaming_large,
     .does = {{OP_SOFTMAX, softmax_one_look}},
 };

@@ -16,11 +16,8 @@ static float logsoftmax_row(const float *x, float *y, size_t n)
 }
 
 const struct variant online_simd = {
-    .name = "simd",
-    .idea = "each lane its own m and l",
-    .group = IN_FAST,
-    SAFE_ON_CPU,
-    .cost = cost,
+    .name = "simd", .idea = "each lane its own m and l",
+    .group = IN_FAST, SAFE_ON_CPU, .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}, {OP_LOGSOFTMAX, logsoftmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},
 };

@@ -10,10 +10,7 @@ static void softmax_streaming(const struct problem *p, const struct arrays *a)
 }
 
 const struct variant online_streaming = {
-    .name = "streaming",
-    .idea = "y stored past the cache",
-    .group = IN_FAST,
-    SAFE_ON_CPU,
-    .cost = cost_streaming,
+    .name = "streaming", .idea = "y stored past the cache",
+    .group = IN_FAST, SAFE_ON_CPU, .cost = cost_streaming,
     .does = {{OP_SOFTMAX, softmax_streaming}},
 };

@@ -57,12 +57,7 @@ static size_t workspace(const struct problem *p)
     return p->rows * sizeof(struct state) + CUB_BYTES;
 }
 
-GPU_VARIANT(gpu_cub_monoid) = {
-    .name = "gpu_cub_monoid",
-    .idea = "CUB merges (m, l)",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .workspace = workspace,
+GPU_VARIANT(gpu_cub_monoid, "CUB merges (m, l)",
+    SAFE_ON_GPU(75, ALL_TYPES), .workspace = workspace,
     .cost = traffic<3, 3>, /* a merge takes two exponentials, a step one */
-    .does = {{OP_SOFTMAX, GPU_ONLY(cub_monoid)}, {OP_LOGSOFTMAX, GPU_ONLY(cub_monoid)}},
-    .on_gpu = GPU_TWIN(gpu_cub_monoid),
-};
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_monoid)}, {OP_LOGSOFTMAX, GPU_ONLY(cub_monoid)}});

@@ -71,12 +71,6 @@ static size_t workspace(const struct problem *p)
     return p->rows * sizeof(struct state);
 }
 
-GPU_VARIANT(gpu_online) = {
-    .name = "gpu_online",
-    .idea = "m, l in one loop",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .workspace = workspace,
-    .cost = traffic<3, 2>,
-    .does = {{OP_SOFTMAX, online}, {OP_LOGSOFTMAX, online}},
-    .on_gpu = GPU_TWIN(gpu_online),
-};
+GPU_VARIANT(gpu_online, "m, l in one loop",
+    SAFE_ON_GPU(75, ALL_TYPES), .workspace = workspace, .cost = traffic<3, 2>,
+    .does = {{OP_SOFTMAX, online}, {OP_LOGSOFTMAX, online}});

@@ -75,19 +75,13 @@ static struct cost cost_two_loops(const struct problem *p) { return cost_of_scor
 static struct cost cost_normalised(const struct problem *p) { return cost_of_scores(p, 0, 2); }
 
 const struct variant two_loops = {
-    .name = "two_loops",
-    .idea = "m and l first; every score twice",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost_two_loops,
+    .name = "two_loops", .idea = "m and l first; every score twice",
+    .group = IN_ASIDES, SAFE_ON_CPU, .cost = cost_two_loops,
     .by_head = {{OP_ATTENTION, two_loops_head}},
 };
 
 const struct variant online_normalised = {
-    .name = "normalised",
-    .idea = "one loop, a division at every key",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost_normalised,
+    .name = "normalised", .idea = "one loop, a division at every key",
+    .group = IN_ASIDES, SAFE_ON_CPU, .cost = cost_normalised,
     .by_head = {{OP_ATTENTION, normalised_head}},
 };

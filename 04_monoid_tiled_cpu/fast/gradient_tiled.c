@@ -340,8 +340,7 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant gradient_all_cores = {
-    .name = "gradient_all_cores",
-    .idea = "tiles of P and dS on all cores",
+    .name = "gradient_all_cores", .idea = "tiles of P and dS on all cores",
     .group = IN_BACKWARD,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |

@@ -236,36 +236,28 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant tiled_loops = {
-    .name = "tiled",
-    .idea = "tiles of 192 rows",
-    SERVES(TYPE(F32)),
-    .workspace = tiles_workspace, .cost = tiled_cost,
+    .name = "tiled", .idea = "tiles of 192 rows",
+    SERVES(TYPE(F32)), .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
 };
 
 const struct variant tiled_microkernel = {
-    .name = "microkernel",
-    .idea = "sums in registers",
-    SERVES(TYPE(F32)),
-    .workspace = tiles_workspace, .cost = tiled_cost,
+    .name = "microkernel", .idea = "sums in registers",
+    SERVES(TYPE(F32)), .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
 };
 
 const struct variant tiled_all_cores = {
-    .name = "all_cores",
-    .idea = "tiles on all cores",
-    SERVES(TYPE(F32), | WITH_EIGHT_BITS),
-    .all_cores = 1,
+    .name = "all_cores", .idea = "tiles on all cores",
+    SERVES(TYPE(F32), | WITH_EIGHT_BITS), .all_cores = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
              {OP_ATTENTION, widened_attention}},
 };
 
 const struct variant tiled_widened = {
-    .name = "widened",
-    .idea = "keys are widened",
-    SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS),
-    .all_cores = 1,
+    .name = "widened", .idea = "keys are widened",
+    SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS), .all_cores = 1,
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, widened_attention}},
 };

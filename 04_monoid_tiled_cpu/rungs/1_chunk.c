@@ -39,9 +39,7 @@ static void attention_head(const struct head *h)
 }
 
 const struct variant chunk = {
-    .name = "chunk",
-    .idea = "chunks of keys, merged",
-    RUNG,
-    .workspace = one_row_of_o,
+    .name = "chunk", .idea = "chunks of keys, merged",
+    RUNG, .workspace = one_row_of_o,
     .by_head = {{OP_ATTENTION, attention_head}},
 };

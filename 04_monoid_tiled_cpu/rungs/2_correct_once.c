@@ -50,8 +50,7 @@ static void attention_head(const struct head *h)
 }
 
 const struct variant correct_once = {
-    .name = "correct_once",
-    .idea = "one correction for 32 keys",
+    .name = "correct_once", .idea = "one correction for 32 keys",
     RUNG,
     .by_head = {{OP_ATTENTION, attention_head}},
 };

@@ -22,8 +22,7 @@ static void attention_head(const struct head *h)
 }
 
 const struct variant tile = {
-    .name = "tile",
-    .idea = "16 queries share 32 keys",
+    .name = "tile", .idea = "16 queries share 32 keys",
     RUNG,
     .by_head = {{OP_ATTENTION, attention_head}},
 };

@@ -9,10 +9,8 @@
 #include "4_threads.c"
 
 const struct variant simd = {
-    .name = "simd",
-    .idea = "8 sums for each dot product",
-    .all_cores = 1,
-    RUNG,
+    .name = "simd", .idea = "8 sums for each dot product",
+    .all_cores = 1, RUNG,
     .workspace = workspace,
     .does = {{OP_ATTENTION, attention}},
 };

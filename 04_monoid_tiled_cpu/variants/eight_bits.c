@@ -160,8 +160,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 
 const struct variant eight_bits = {
-    .name = "eight_bits",
-    .idea = "weights in e4m3, sums in float",
+    .name = "eight_bits", .idea = "weights in e4m3, sums in float",
     .all_cores = 1,
     .group = IN_EIGHT_BITS, .types = TYPE(E4M3) | TYPE(INT8),
     .supports = BASIC_FEATURES | WITH_EIGHT_BITS,

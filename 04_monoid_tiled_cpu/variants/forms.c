@@ -198,16 +198,13 @@ static size_t workspace_memory_efficient(const struct problem *p)
 }
 
 const struct variant form_split = {
-    .name = "split",
-    .idea = "8 parts, each normalised",
-    ASIDE,
-    .workspace = workspace_split, .cost = fold_cost,
+    .name = "split", .idea = "8 parts, each normalised",
+    ASIDE, .workspace = workspace_split, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_split}},
 };
 
 const struct variant form_lse = {
-    .name = "lse_form",
-    .idea = "lse in place of the maximum",
+    .name = "lse_form", .idea = "lse in place of the maximum",
     .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES,
     .max_score = 24, .max_keys = 8192, /* each tile rounds lse: T |lse| u */
     .masked_rows = 1, .isolates_v = 1,
@@ -216,17 +213,13 @@ const struct variant form_lse = {
 };
 
 const struct variant form_normalised = {
-    .name = "normalised_tiles",
-    .idea = "tiles, each normalised",
-    ASIDE,
-    .workspace = workspace_block, .cost = fold_cost,
+    .name = "normalised_tiles", .idea = "tiles, each normalised",
+    ASIDE, .workspace = workspace_block, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_normalised}},
 };
 
 const struct variant form_memory_efficient = {
-    .name = "memory_efficient",
-    .idea = "chunks of sqrt(n) keys",
-    ASIDE,
-    .workspace = workspace_memory_efficient, .cost = fold_cost,
+    .name = "memory_efficient", .idea = "chunks of sqrt(n) keys",
+    ASIDE, .workspace = workspace_memory_efficient, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_memory_efficient}},
 };

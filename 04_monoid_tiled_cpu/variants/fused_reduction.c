@@ -163,10 +163,7 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant reduction_fused = {
-    .name = "fused",
-    .idea = "both reductions in one loop",
-    .group = IN_ASIDES,
-    SAFE_ON_CPU,
-    .cost = cost,
+    .name = "fused", .idea = "both reductions in one loop",
+    .group = IN_ASIDES, SAFE_ON_CPU, .cost = cost,
     .does = {{OP_FUSED_REDUCTION, fused}},
 };

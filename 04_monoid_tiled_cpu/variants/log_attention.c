@@ -84,9 +84,7 @@ static size_t workspace(const struct problem *p)
 }
 
 const struct variant log_attention_streamed = {
-    .name = "log_streamed",
-    .idea = "one loop; sum of v kept",
-    ASIDE,
-    .workspace = workspace, .cost = fold_cost,
+    .name = "log_streamed", .idea = "one loop; sum of v kept",
+    ASIDE, .workspace = workspace, .cost = fold_cost,
     .by_head = {{OP_LOGSOFTMAX_ATTENTION, streamed}},
 };

@@ -36,10 +36,8 @@ static struct cost cost(const struct problem *p)
 }
 
 const struct variant one_hot = {
-    .name = "one_hot",
-    .idea = "fold of one-hot vectors",
-    ASIDE,
-    .refuses = refuses,
+    .name = "one_hot", .idea = "fold of one-hot vectors",
+    ASIDE, .refuses = refuses,
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };

@@ -77,17 +77,13 @@ static void attention_masked_reads(const struct head *h)
 }
 
 const struct variant padded = {
-    .name = "padded",
-    .idea = "last chunk padded",
-    ASIDE,
-    .workspace = padded_workspace, .cost = fold_cost,
+    .name = "padded", .idea = "last chunk padded",
+    ASIDE, .workspace = padded_workspace, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_padded}},
 };
 
 const struct variant masked_reads = {
-    .name = "masked_reads",
-    .idea = "reads beyond masked",
-    ASIDE,
-    .workspace = one_row_of_o, .cost = fold_cost,
+    .name = "masked_reads", .idea = "reads beyond masked",
+    ASIDE, .workspace = one_row_of_o, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_masked_reads}},
 };

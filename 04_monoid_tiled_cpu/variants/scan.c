@@ -92,17 +92,13 @@ static struct cost cost_serial(const struct problem *p) { return cost_with(p, 1)
 static struct cost cost(const struct problem *p) { return cost_with(p, 5); }
 
 const struct variant scan_serial = {
-    .name = "scan_serial",
-    .idea = "prefixes: n merges",
-    ASIDE,
-    .workspace = workspace_serial, .cost = cost_serial,
+    .name = "scan_serial", .idea = "prefixes: n merges",
+    ASIDE, .workspace = workspace_serial, .cost = cost_serial,
     .does = {{OP_SCAN, serial}},
 };
 
 const struct variant scan_work_efficient = {
-    .name = "scan",
-    .idea = "prefixes: 2 log n rounds",
-    ASIDE,
-    .workspace = workspace_tree, .cost = cost,
+    .name = "scan", .idea = "prefixes: 2 log n rounds",
+    ASIDE, .workspace = workspace_tree, .cost = cost,
     .does = {{OP_SCAN, scan}},
 };

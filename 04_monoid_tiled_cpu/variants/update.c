@@ -86,9 +86,7 @@ static size_t workspace(const struct problem *p)
 }
 
 const struct variant update_tree = {
-    .name = "update",
-    .idea = "a tree: redo log2 n merges",
-    ASIDE,
-    .workspace = workspace, .cost = fold_cost,
+    .name = "update", .idea = "a tree: redo log2 n merges",
+    ASIDE, .workspace = workspace, .cost = fold_cost,
     .does = {{OP_UPDATE, update}},
 };

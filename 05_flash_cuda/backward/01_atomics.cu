@@ -87,15 +87,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 
 static struct cost cost(const struct problem *p) { return gradient_cost(p, float_shape<64>::Bc); }
 
-GPU_VARIANT(gradient_atomics) = {
-    .name = "gradient_atomics",
-    .idea = "tiles; dq by atomicAdd",
-    FLOAT_GRADIENT,
-    .in_any_order = 1,
-    .refuses = float_refuses,
-    .workspace = float_workspace,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_atomics),
-};
+GPU_VARIANT(gradient_atomics, "tiles; dq by atomicAdd",
+    FLOAT_GRADIENT, .in_any_order = 1, .refuses = float_refuses,
+    .workspace = float_workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});
 #endif

@@ -66,13 +66,6 @@ static struct cost cost(const struct problem *p)
     return gradient_cost(p, float_shape<64>::Bc, 2);
 }
 
-GPU_VARIANT(gradient_two_kernels) = {
-    .name = "gradient_two_kernels",
-    .idea = "dk, dv first, then dq",
-    FLOAT_GRADIENT,
-    .refuses = float_refuses,
-    .workspace = float_workspace,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_two_kernels),
-};
+GPU_VARIANT(gradient_two_kernels, "dk, dv first, then dq",
+    FLOAT_GRADIENT, .refuses = float_refuses, .workspace = float_workspace, .cost = cost,
+    .does = {{OP_BACKWARD, backward}});

@@ -221,20 +221,8 @@ static const char *refuses(const struct problem *p)
 
 static struct cost cost(const struct problem *p) { return gradient_cost(p, tiling<64>::Bc); }
 
-GPU_VARIANT(gradient_mma_sync) = {
-    .name = "gradient_mma_sync",
-    .idea = "tensor cores; S^T",
-    .group = IN_BACKWARD,
-    .device = GPU_DEVICE,
-    .least_arch = 80,
-    .types = TYPE(F16) | TYPE(BF16),
+GPU_VARIANT(gradient_mma_sync, "tensor cores; S^T",
+    .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
     .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .in_any_order = 1,
-    .refuses = refuses,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_mma_sync),
-};
+    .max_score = INFINITY, .masked_rows = 1, .in_any_order = 1, .refuses = refuses,
+    .workspace = workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});

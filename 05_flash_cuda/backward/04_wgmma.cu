@@ -124,14 +124,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 
 static struct cost cost(const struct problem *p) { return gradient_cost(p, 128); }
 
-GPU_VARIANT(gradient_wgmma) = {
-    .name = "gradient_wgmma",
-    .idea = "wgmma, TMA, a producer",
-    HOPPER_GRADIENT,
-    .in_any_order = 1,
-    .refuses = narrow_refuses,
-    .workspace = workspace_of<backward_config, 64, 128>,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_wgmma),
-};
+GPU_VARIANT(gradient_wgmma, "wgmma, TMA, a producer",
+    HOPPER_GRADIENT, .in_any_order = 1, .refuses = narrow_refuses,
+    .workspace = workspace_of<backward_config, 64, 128>, .cost = cost,
+    .does = {{OP_BACKWARD, backward}});

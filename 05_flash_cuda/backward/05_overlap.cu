@@ -198,16 +198,9 @@ static void backward(const struct problem *p, const struct arrays *a)
 
 static struct cost cost(const struct problem *p) { return gradient_cost(p, 128); }
 
-GPU_VARIANT(gradient_overlap) = {
-    .name = "gradient_overlap",
-    .idea = "dQ one tile later",
-    HOPPER_GRADIENT,
-    .in_any_order = 1,
-    .refuses = narrow_refuses,
-    .yields = is_faster_in_order,
-    .workspace = workspace_of<staged_config, 64, 128>,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_overlap),
-};
+GPU_VARIANT(gradient_overlap, "dQ one tile later",
+    HOPPER_GRADIENT, .in_any_order = 1,
+    .refuses = narrow_refuses, .yields = is_faster_in_order,
+    .workspace = workspace_of<staged_config, 64, 128>, .cost = cost,
+    .does = {{OP_BACKWARD, backward}});
 #endif

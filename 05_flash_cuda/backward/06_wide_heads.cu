@@ -262,16 +262,8 @@ static int yields(const struct problem *p)
     return is_faster_in_order(p) || !narrow_refuses(p);
 }
 
-GPU_VARIANT(gradient_wide_heads) = {
-    .name = "gradient_wide_heads",
-    .idea = "dk, dv apart: d = 256",
-    HOPPER_GRADIENT,
-    .in_any_order = 1,
-    .refuses = wide_refuses,
-    .yields = yields,
-    .workspace = workspace_of<staged_config, 256>,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_wide_heads),
-};
+GPU_VARIANT(gradient_wide_heads, "dk, dv apart: d = 256",
+    HOPPER_GRADIENT, .in_any_order = 1, .refuses = wide_refuses, .yields = yields,
+    .workspace = workspace_of<staged_config, 256>, .cost = cost,
+    .does = {{OP_BACKWARD, backward}});
 #endif

@@ -282,16 +282,7 @@ static const char *refuses(const struct problem *p)
     return p->head_dim > 64 || p->head_dim_v > 64 ? "a head_dim above 64" : narrow_refuses(p);
 }
 
-GPU_VARIANT(gradient_narrow_heads) = {
-    .name = "gradient_narrow_heads",
-    .idea = "three consumers: d = 64",
-    HOPPER_GRADIENT,
-    .in_any_order = 1,
-    .refuses = refuses,
-    .yields = is_faster_in_order,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_narrow_heads),
-};
+GPU_VARIANT(gradient_narrow_heads, "three consumers: d = 64",
+    HOPPER_GRADIENT, .in_any_order = 1, .refuses = refuses, .yields = is_faster_in_order,
+    .workspace = workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});
 #endif

@@ -258,14 +258,6 @@ static int yields(const struct problem *p)
     return !p->deterministic && !is_faster_in_order(p);
 }
 
-GPU_VARIANT(gradient_in_order) = {
-    .name = "gradient_in_order",
-    .idea = "dq in a fixed order",
-    HOPPER_GRADIENT,
-    .refuses = wide_refuses,
-    .yields = yields,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_BACKWARD, backward}},
-    .on_gpu = GPU_TWIN(gradient_in_order),
-};
+GPU_VARIANT(gradient_in_order, "dq in a fixed order",
+    HOPPER_GRADIENT, .refuses = wide_refuses, .yields = yields, .workspace = workspace,
+    .cost = cost, .does = {{OP_BACKWARD, backward}});

@@ -213,12 +213,9 @@ template <class C> static size_t bytes8(const struct problem *p)
         return FOR_WIDTH(bytes8, SCORES, VALUES, SUMS, p, p);                              \
     }                                                                                      \
     static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }    \
-    GPU_VARIANT(rung) = {.name = #rung, .idea = words, .group = IN_EIGHT_BITS,             \
-                         .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,          \
-                         .types = TYPE(type),                                              \
-                         .supports = HOPPER_SUPPORTS | WITH_EIGHT_BITS,                    \
-                         .max_score = INFINITY, .masked_rows = 1,                          \
-                         .refuses = SUMS ? sums_refuse : eight_bits_refuses, .workspace = workspace,            \
-                         .cost = cost, .does = {{OP_ATTENTION, attention}},                \
-                         .on_gpu = GPU_TWIN(rung)}
+    GPU_VARIANT(rung, words, .group = IN_EIGHT_BITS, .device = GPU_DEVICE,                  \
+                .least_arch = 90, .only_arch = 90, .types = TYPE(type),                    \
+                .supports = HOPPER_SUPPORTS | WITH_EIGHT_BITS, .max_score = INFINITY,      \
+                .masked_rows = 1, .refuses = SUMS ? sums_refuse : eight_bits_refuses,      \
+                .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}})
 #endif

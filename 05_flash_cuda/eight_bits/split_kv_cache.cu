@@ -41,9 +41,5 @@ static const char *refuses(const struct problem *p)
 
 static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 
-GPU_VARIANT(split_kv_cache) = {
-    .name = "split_kv_cache",
-    .idea = "the cache has 8 bits",
-    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16), WITH_EIGHT_BITS),
-    .on_gpu = GPU_TWIN(split_kv_cache),
-};
+GPU_VARIANT(split_kv_cache, "the cache has 8 bits",
+    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16), WITH_EIGHT_BITS));

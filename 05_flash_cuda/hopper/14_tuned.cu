@@ -300,14 +300,7 @@ static struct cost cost(const struct problem *p)
     return attention_cost(p, wider_head(p) <= 64 && p->seqlen_k > 128 ? 256 : 128);
 }
 
-GPU_VARIANT(tuned) = {
-    .name = "tuned",
-    .idea = "many small gains",
-    HOPPER_VARIANT,
-    .picks = picks,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(tuned),
-};
+GPU_VARIANT(tuned, "many small gains",
+    HOPPER_VARIANT, .picks = picks, .workspace = workspace, .cost = cost,
+    .does = {{OP_ATTENTION, attention}});
 #endif

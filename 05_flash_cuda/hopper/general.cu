@@ -341,18 +341,10 @@ static struct cost cost(const struct problem *p)
     return attention_cost(p, 64 * geometry_of(p).consumers);
 }
 
-GPU_VARIANT(general) = {
-    .name = "general",
-    .idea = "what models ask for",
+GPU_VARIANT(general, "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS | WITH_INVARIANT,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .refuses = refuses,
-    .picks = picks,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(general),
-};
+    .max_score = INFINITY, .masked_rows = 1, .refuses = refuses, .picks = picks,
+    .workspace = workspace, .cost = cost,
+    .does = {{OP_ATTENTION, attention}});

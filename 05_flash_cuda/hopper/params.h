@@ -213,7 +213,5 @@ static inline size_t wider_head(const struct problem *p)
         const int rows[] = {config<__half, 64>::Br, config<__half, 128>::Br};            \
         return attention_cost(p, (size_t)rows[wider_head(p) > 64]);                      \
     }                                                                                    \
-    GPU_VARIANT(rung) = {.name = #rung, .idea = words, HOPPER_VARIANT,                   \
-                         __VA_OPT__(.workspace = __VA_ARGS__,)                           \
-                         .cost = cost, .does = {{OP_ATTENTION, attention}},              \
-                         .on_gpu = GPU_TWIN(rung)}
+    GPU_VARIANT(rung, words, HOPPER_VARIANT, __VA_OPT__(.workspace = __VA_ARGS__,)       \
+                .cost = cost, .does = {{OP_ATTENTION, attention}})

@@ -139,14 +139,7 @@ static const char *refuses(const struct problem *p)
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, Br); }
 
-GPU_VARIANT(tiled) = {
-    .name = "tiled",
-    .idea = "tiles in shared memory",
-    FLOAT_VARIANT,
-    .isolates_v = 1,
-    .refuses = refuses,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(tiled),
-};
+GPU_VARIANT(tiled, "tiles in shared memory",
+    FLOAT_VARIANT, .isolates_v = 1, .refuses = refuses, .cost = cost,
+    .does = {{OP_ATTENTION, attention}});
 #endif

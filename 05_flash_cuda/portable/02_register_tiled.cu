@@ -243,13 +243,6 @@ static struct cost cost(const struct problem *p)
     return attention_cost(p, shape_for<64>::type::Br);
 }
 
-GPU_VARIANT(register_tiled) = {
-    .name = "register_tiled",
-    .idea = "tiles in registers",
-    FLOAT_VARIANT,
-    .refuses = refuses,
-    .picks = picks,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(register_tiled),
-};
+GPU_VARIANT(register_tiled, "tiles in registers",
+    FLOAT_VARIANT, .refuses = refuses, .picks = picks, .cost = cost,
+    .does = {{OP_ATTENTION, attention}});

@@ -254,20 +254,9 @@ static const char *refuses(const struct problem *p)
     return async_refuses(p);
 }
 
-GPU_VARIANT(general_mma) = {
-    .name = "general_mma",
-    .idea = "what models ask for, sm_80",
-    .group = IN_PORTABLE,
-    .device = GPU_DEVICE,
-    .least_arch = 80,
-    .types = TYPE(F16) | TYPE(BF16),
+GPU_VARIANT(general_mma, "what models ask for, sm_80",
+    .group = IN_PORTABLE, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .refuses = refuses,
-    .picks = picks,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(general_mma),
-};
+    .max_score = INFINITY, .masked_rows = 1, .refuses = refuses, .picks = picks,
+    .cost = cost, .does = {{OP_ATTENTION, attention}});

@@ -150,21 +150,10 @@ static const char *refuses(const struct problem *p)
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, Br); }
 
-GPU_VARIANT(general_tiled) = {
-    .name = "general_tiled",
-    .idea = "what models ask for",
-    .group = IN_PORTABLE,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
+GPU_VARIANT(general_tiled, "what models ask for",
+    .group = IN_PORTABLE, .device = GPU_DEVICE, .least_arch = 75, .types = ALL_TYPES,
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
                 WITH_INVARIANT,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .refuses = refuses,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(general_tiled),
-};
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1, .refuses = refuses, .cost = cost,
+    .does = {{OP_ATTENTION, attention}});

@@ -66,6 +66,5 @@ static void start_tiles(void (*kernel)(const struct attention), const struct pro
                            a);                                                                   \
         });                                                                                      \
     }                                                                                            \
-    GPU_VARIANT(rung) = {.name = #rung, .idea = words, MMA_VARIANT(arch), .refuses = refusal,    \
-                         .picks = picks, .cost = cost,                                           \
-                         .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(rung)}
+    GPU_VARIANT(rung, words, MMA_VARIANT(arch), .refuses = refusal, .picks = picks,              \
+                .cost = cost, .does = {{OP_ATTENTION, attention}})

@@ -374,14 +374,5 @@ static struct cost cost(const struct problem *p)
     return split_cost(p, has_few_rows(p) ? ROWS : MANY_WARPS * ROWS);
 }
 
-GPU_VARIANT(invariant) = {
-    .name = "invariant",
-    .idea = "bits of a query alone",
-    .group = IN_SPLIT_KV, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
-                WITH_INVARIANT,
-    .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,
-    .picks = picks, .workspace = workspace, .cost = cost,
-    .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(invariant),
-};
+GPU_VARIANT(invariant, "bits of a query alone",
+    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16), WITH_INVARIANT));

@@ -290,10 +290,6 @@ static const char *refuses(const struct problem *p)
 /* K and V once for every 16 queries of a key head; parts are small. */
 static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 
-GPU_VARIANT(split_kv) = {
-    .name = "split_kv",
-    .idea = "parts of the keys, merged",
-    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16)),
-    .on_gpu = GPU_TWIN(split_kv),
-};
+GPU_VARIANT(split_kv, "parts of the keys, merged",
+    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16)));
 #endif

@@ -269,9 +269,5 @@ static const char *refuses(const struct problem *p)
 /* K and V once for every 8 queries of a key head; parts are small. */
 static struct cost cost(const struct problem *p) { return split_cost(p, 8); }
 
-GPU_VARIANT(split_kv_f32) = {
-    .name = "split_kv_f32",
-    .idea = "the same in fp32",
-    SPLIT_VARIANT(75, TYPE(F32)),
-    .on_gpu = GPU_TWIN(split_kv_f32),
-};
+GPU_VARIANT(split_kv_f32, "the same in fp32",
+    SPLIT_VARIANT(75, TYPE(F32)));

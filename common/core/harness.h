@@ -106,7 +106,7 @@ struct variant {
     struct head_operation by_head[MOST_OF_A_KIND];
     int stores_scores;             /* by_head: the harness gives it memory for s and p */
     struct op_function does[N_OPS + 1]; /* the whole problem */
-    const struct variant *on_gpu;  /* the same kernel compiled for the GPU: GPU_TWIN(name) */
+    const struct variant *on_gpu;  /* the same kernel compiled for the GPU */
 };
 
 /* Does v do op? */

@@ -148,13 +148,7 @@ static void cluster(const struct problem *p, const struct arrays *a)
 #define cluster_workspace NULL
 #endif
 
-GPU_VARIANT(gpu_cluster) = {
-    .name = "gpu_cluster",
-    .idea = "row in one cluster",
-    SAFE_ON_GPU(90, ALL_TYPES),
-    .refuses = cluster_refuses,
-    .workspace = cluster_workspace,
+GPU_VARIANT(gpu_cluster, "row in one cluster",
+    SAFE_ON_GPU(90, ALL_TYPES), .refuses = cluster_refuses, .workspace = cluster_workspace,
     .cost = traffic<2, 2>, /* each exponential twice: x is kept, not exp(x - m) */
-    .does = {{OP_SOFTMAX, GPU_ONLY(cluster)}, {OP_LOGSOFTMAX, GPU_ONLY(cluster)}},
-    .on_gpu = GPU_TWIN(gpu_cluster),
-};
+    .does = {{OP_SOFTMAX, GPU_ONLY(cluster)}, {OP_LOGSOFTMAX, GPU_ONLY(cluster)}});

@@ -66,14 +66,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
     variant_call(choose(p), p, a);
 }
 
-GPU_VARIANT(gpu_one_pass) = {
-    .name = "gpu_one_pass",
-    .idea = "best of these four",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .refuses = refuses,
-    .picks = picks,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_SOFTMAX, one_pass}, {OP_LOGSOFTMAX, one_pass}},
-    .on_gpu = GPU_TWIN(gpu_one_pass),
-};
+GPU_VARIANT(gpu_one_pass, "best of these four",
+    SAFE_ON_GPU(75, ALL_TYPES), .refuses = refuses,
+    .picks = picks, .workspace = workspace, .cost = cost,
+    .does = {{OP_SOFTMAX, one_pass}, {OP_LOGSOFTMAX, one_pass}});

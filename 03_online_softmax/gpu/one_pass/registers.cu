@@ -156,12 +156,6 @@ static void registers(const struct problem *p, const struct arrays *a)
     with_type(p, a, [&](auto *x, auto *y) { registers_of(p, a, x, y); });
 }
 
-GPU_VARIANT(gpu_registers) = {
-    .name = "gpu_registers",
-    .idea = "row in registers",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .refuses = registers_refuses,
-    .cost = traffic<2, 1>,
-    .does = {{OP_SOFTMAX, registers}, {OP_LOGSOFTMAX, registers}},
-    .on_gpu = GPU_TWIN(gpu_registers),
-};
+GPU_VARIANT(gpu_registers, "row in registers",
+    SAFE_ON_GPU(75, ALL_TYPES), .refuses = registers_refuses, .cost = traffic<2, 1>,
+    .does = {{OP_SOFTMAX, registers}, {OP_LOGSOFTMAX, registers}});

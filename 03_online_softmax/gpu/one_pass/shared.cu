@@ -117,12 +117,7 @@ static void shared(const struct problem *p, const struct arrays *a)
     });
 }
 
-GPU_VARIANT(gpu_shared) = {
-    .name = "gpu_shared",
-    .idea = "row in one block",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .refuses = shared_refuses,
+GPU_VARIANT(gpu_shared, "row in one block",
+    SAFE_ON_GPU(75, ALL_TYPES), .refuses = shared_refuses,
     .cost = traffic<2, 2>, /* each exponential twice: x is kept, not exp(x - m) */
-    .does = {{OP_SOFTMAX, shared}, {OP_LOGSOFTMAX, shared}},
-    .on_gpu = GPU_TWIN(gpu_shared),
-};
+    .does = {{OP_SOFTMAX, shared}, {OP_LOGSOFTMAX, shared}});

@@ -134,13 +134,7 @@ static void two_pass(const struct problem *p, const struct arrays *a)
     });
 }
 
-GPU_VARIANT(gpu_two_pass) = {
-    .name = "gpu_two_pass",
-    .idea = "any length; x twice",
-    SAFE_ON_GPU(75, ALL_TYPES),
-    .refuses = two_pass_refuses,
-    .workspace = two_pass_workspace,
-    .cost = traffic<3, 2>,
-    .does = {{OP_SOFTMAX, two_pass}, {OP_LOGSOFTMAX, two_pass}},
-    .on_gpu = GPU_TWIN(gpu_two_pass),
-};
+GPU_VARIANT(gpu_two_pass, "any length; x twice",
+    SAFE_ON_GPU(75, ALL_TYPES), .refuses = two_pass_refuses,
+    .workspace = two_pass_workspace, .cost = traffic<3, 2>,
+    .does = {{OP_SOFTMAX, two_pass}, {OP_LOGSOFTMAX, two_pass}});

@@ -3,10 +3,10 @@
  * A CUDA file is compiled twice: by nvcc for the GPU, and by the C++ compiler for the CPU,
  * where cuda_on_cpu.h provides the same names and executes the kernels block by block.
  *
- *     GPU_VARIANT(tiled) = { .name = "tiled", ..., .on_gpu = GPU_TWIN(tiled) };
+ *     GPU_VARIANT(tiled, "its idea", the fields of struct variant from .group on);
  *
- * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build).  The
- * twin's name is weak: in a program linked without nvcc's objects its address is NULL.
+ * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build), to which
+ * .on_gpu points.  The twin's name is weak: in a program linked without nvcc's objects its address is NULL.
  * Everything else in such a file is static, because both objects are linked into one program.
  * GPU_ONLY(f) is f for the GPU; on the CPU it marks a variant that is not executed there. */
 #pragma once
@@ -20,10 +20,9 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define GPU_DEVICE ON_GPU
-#define GPU_VARIANT(name)                                                                  \
-    extern "C" const struct variant name##_cuda;                                           \
-    extern "C" const struct variant name##_cuda
-#define GPU_TWIN(name) NULL
+#define GPU_VARIANT(rung, words, ...)                                                      \
+    extern "C" const struct variant rung##_cuda;                                           \
+    extern "C" const struct variant rung##_cuda = {.name = #rung, .idea = words, __VA_ARGS__}
 #define GPU_ONLY(f) f
 
 /* The block's shared memory as a T; launch with sizeof(T) bytes of it. */
@@ -36,11 +35,11 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #define GPU_DEVICE GPU_ON_CPU
 #define GPU_ONLY(f) needs_gpu
-#define GPU_VARIANT(name)                                                                  \
-    extern "C" __attribute__((weak)) const struct variant name##_cuda;                     \
-    extern "C" const struct variant name;                                                  \
-    extern "C" const struct variant name
-#define GPU_TWIN(name) &name##_cuda
+#define GPU_VARIANT(rung, words, ...)                                                      \
+    extern "C" __attribute__((weak)) const struct variant rung##_cuda;                     \
+    extern "C" const struct variant rung;                                                  \
+    extern "C" const struct variant rung = {.name = #rung, .idea = words, __VA_ARGS__,     \
+                                            .on_gpu = &rung##_cuda}
 #endif
 
 /* What becomes of a CUDA error.  In a program it prints file, line, call and the error's name
