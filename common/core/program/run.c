@@ -1,136 +1,221 @@
-/* run.c: an operation on real data, .npy in and .npy out: the variant that computes it, the
- * steps in order, and what is said about them. */
+/* run.c: an operation on real data, .npy in and .npy out: reads the inputs, finds the problem that their
+ * shapes and types describe, converts them to the type that is computed in, computes, writes. */
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "problem/choice.h"
+#include "problem/call.h"
 #include "problem/dtype.h"
-#include "problem/execute.h"
-#include "problem/feature.h"
+#include "problem/host_memory.h"
 #include "problem/operation.h"
-#include "problem/variant.h"
+#include "problem/quantise.h"
 #include "program/run.h"
 
-/* --- The variant. --- */
+/* --- Inputs. --- */
 
-/* The stage's best variant for p on this machine, or NULL; *asked is p in the types that are computed in.  In
- * stages 1 to 4 a GPU kernel, which is slow there, is never executed on the CPU unasked, and an f16
- * file is widened: o, which is written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
-static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
-                                            int isolate, struct problem *asked)
+static int read_file(struct run *r, enum array i)
 {
-    const struct variant *here[128];
-    struct choice c = {.list = here, .p = p, .types = OR_F32, .widens_f16 = 1, .arch = ANY_ARCH,
-                       .isolation = isolate ? SHOULD_ISOLATE : MAY_LEAK};
-    for (; stage->variants[c.n]; c.n++) {
-        const struct variant *v = variant_here(stage->variants[c.n]);
-        int only_by_name = stage->number <= 4 && v->device == GPU_ON_CPU;
-        here[c.n] = only_by_name || variant_not_by_default(v) ? NULL : v;
-    }
-    if (choose(&c)) *asked = c.asked;
-    return c.v;
-}
-
-/* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
-static int holds_nonfinite(const struct npy *a, enum dtype dtype)
-{
-    for (size_t i = 0; i < a->count; i++)
-        if (!isfinite(dtype_round(dtype, dtypes[a->dtype].load(a->data, i)))) return 1;
-    return 0;
-}
-
-/* The same of any input that weights multiply. */
-static int may_leak(const struct run *r, enum dtype dtype)
-{
-    int found = 0;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (operations[r->p.op].weighed & HAS(i)) found |= holds_nonfinite(&r->in[i], dtype);
-    return found;
-}
-
-/* The variant named by --variant; *asked as above.
- *   isolate  may_leak() */
-static int named_variant(struct run *r, int isolate, struct problem *asked)
-{
-    const struct variant *const *all = r->stage->variants;
-    size_t i = 0;
-    while (strcmp(all[i]->name, r->opt->variant)) i++;
-    const struct variant *v = variant_here(all[i]);
-    /* Naming a 16-bit or 8-bit variant asks for rounding, unless --dtype asks for something else. */
-    struct choice c = {.list = &v, .n = 1, .p = &r->p, .name = v->name, .arch = ANY_ARCH,
-                       .types = r->opt->has_dtype ? OR_F32 : OR_ROUNDED};
-    if (!choose(&c))
-        return bad(r, "variant %s does not support %s; %s", v->name, c.why,
-                   choice_default(r->stage, &r->p, isolate, asked)
-                       ? "without --variant one that does is taken"
-                   : r->stage->number < 4 && problem_features(&r->p) & ~BASIC_FEATURES
-                       ? "stages 4 and 5 do" : "no variant of this stage does");
-    *asked = c.asked;
-    const char *why = variant_unavailable(v);
-    if (why) {
-        fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
-        return SKIPPED;
-    }
-    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
-        r->stage->number > 1 && (isolate || may_leak(r, asked->dtype)))
-        return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
-                   "without --variant one that does is taken", v->name);
-    r->v = v;
+    struct npy *a = &r->in[i];
+    const char *path = r->opt->file[i];
+    const char *why = npy_read(path, array_list[i].number == INT32, a);
+    if (why) return bad(r, "--%s: %s", array_list[i].name, why);
+    if (a->was_f64) say(r, "%s: f64 rounded to f32\n", path);
+    if (a->n_overflowed)
+        say(r, "%s: %zu finite f64 values became infinite in f32\n", path, a->n_overflowed);
+    if (a->was_big_endian) say(r, "%s: big-endian, bytes swapped\n", path);
+    if (a->was_fortran) say(r, "%s: Fortran order, rearranged\n", path);
     return OK;
 }
 
-/* Nobody does it: because of a feature that is taught later, or whatever the reason. */
-static int no_variant(const struct run *r)
+static int read_files(struct run *r)
 {
-    unsigned missing = problem_features(&r->p), any = 0;
-    for (size_t i = 0; r->stage->variants[i]; i++)
-        if (variant_does(r->stage->variants[i], r->p.op)) {
-            missing &= ~r->stage->variants[i]->supports;
-            any = 1;
-        }
-    if (any && missing)
-        return bad(r, "this stage does not support %s%s", feature_text(missing),
-                   r->stage->number < 4 ? "; stages 4 and 5 do"
-                   : r->stage->number == 5 ? "; stage 4 does" : "");
-    return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X, "no variant of this stage does "
-                    "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
+    int status = OK;
+    for (int i = 0; i < N_ARRAYS && !status; i++)
+        if (operations[r->p.op].inputs & HAS(i) && r->opt->file[i]) status = read_file(r, i);
+    return status;
 }
 
-/* Sets r->v, named by --variant or the default, and the types that are computed in. */
-static int choose_variant(struct run *r, struct problem *asked)
+/* --- The problem. --- */
+
+/* The problem's type: --dtype, else what the files have in common. */
+static int choose_type(struct run *r)
 {
-    int isolate = may_leak(r, r->p.dtype);
-    if (r->opt->variant) return named_variant(r, isolate, asked);
-    r->v = choice_default(r->stage, &r->p, isolate, asked);
-    return r->v ? OK : no_variant(r);
+    enum array first = on_heads(&r->p) ? ARRAY_Q : ARRAY_X;
+    r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[first].dtype;
+    for (int i = 0; i < N_ARRAYS && !r->opt->has_dtype; i++)
+        if (array_role(&r->p, i) == INPUT && array_list[i].number == OF_PROBLEM && r->opt->file[i] &&
+            r->in[i].dtype != r->p.dtype)
+            return bad_file(r, i, "is %s but %s is %s; give them alike or choose with --dtype",
+                            dtype_name(r->in[i].dtype), array_list[first].name,
+                            dtype_name(r->p.dtype));
+    int has_scales = operations[r->p.op].inputs & HAS(ARRAY_V_SCALE);
+    if (!has_scales && (r->opt->cache || dtype_size(r->p.dtype) == 1))
+        return bad(r, "--%s: %s is not done in 8 bits; attention is",
+                   r->opt->cache ? "kv-dtype" : "dtype", op_name(r->p.op));
+    if (r->opt->cache && r->p.dtype == E4M3 && r->opt->cache != E4M3)
+        return bad(r, "--kv-dtype: %s cannot go with --dtype e4m3", dtype_name(r->opt->cache));
+    r->p.cache = r->opt->cache == r->p.dtype ? F32 : r->opt->cache;
+    return OK;
 }
 
-/* Prints the variant, the type and the shapes. */
-static void describe(const struct run *r)
+/* The shapes of the files, as call.h wants them. */
+static const struct given *given_files(const struct run *r)
 {
-    const struct problem *p = &r->p;
-    const struct variant *v = r->v;
-    say(r, "variant %s (%s, %s): %s\n", v->name,
-        r->stage->ranks ? r->stage->ranks : device_name(v->device), problem_types(p), v->idea);
-    if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
-    if (v->device == GPU_ON_CPU)
-        say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
-    say(r, "%s of", op_name(p->op));
-    for (int i = 0, n = 0; i < N_ARRAYS; i++) {
-        struct extents e = array_extents(p, i);
-        if (array_role(p, i) != INPUT || !r->opt->file[i]) continue;
-        say(r, "%s %s [", n++ ? "," : "", array_list[i].name);
-        for (size_t t = 0; t < e.rank; t++) say(r, "%s%zu", t ? ", " : "", e.size[t]);
-        say(r, "]");
+    static struct given all[N_ARRAYS];
+    for (int i = 0; i < N_ARRAYS; i++)
+        all[i] = (struct given){r->in[i].data ? r->in[i].shape : NULL, r->in[i].ndim, r->in[i].data};
+    return all;
+}
+
+/* Three tiny files can ask for an output of any size: v of no keys may have any head_dim.
+ * Without rows such an output is empty, but no reader takes its shape. */
+static int outputs_fit(const struct run *r)
+{
+    size_t bytes = 0, widest = 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        size_t shape[NPY_MAX_DIMS], extent = 1;
+        if (array_role(&r->p, i) != OUTPUT) continue;
+        bytes = size_plus(bytes, array_bytes(&r->p, i));
+        for (size_t rank = call_shape_of(&r->p, given_files(r), i, shape), t = 0; t < rank; t++)
+            if (shape[t]) extent = size_times(extent, shape[t]);
+        if (extent > widest) widest = extent;
     }
-    if (on_heads(p)) say(r, ", scale %g", p->scale);
-    const unsigned seen = WITH_GROUPS | WITH_HEAD_DIM_V | WITH_BIAS | WITH_SINKS | WITH_PACKED;
-    for (unsigned bit = 1; bit < FEATURES_END; bit <<= 1)
-        if (problem_features(p) & ~seen & bit) say(r, ", %s", feature_text(bit));
+    if (widest <= PTRDIFF_MAX / 8 && bytes <= memory_available()) return OK;
+    return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X,
+                    "the output does not fit into memory; give fewer rows");
+}
+
+int run_problem(struct run *r)
+{
+    struct fault f;
+    int status = read_files(r);
+    if (status) return status;
+    if (call_shapes(&r->p, given_files(r), &f)) return bad_file(r, f.array, "%s", f.text);
+    if (!r->opt->has_scale) r->p.scale = 1 / sqrtf((float)r->p.head_dim);
+    if (on_heads(&r->p) && call_scores(&r->p, &f))
+        return f.array < N_ARRAYS ? bad_file(r, f.array, "%s", f.text) : bad(r, "--%s", f.text);
+    status = choose_type(r);
+    return status ? status : outputs_fit(r);
+}
+
+/* Array i, 8 bits wide before or after, into the copy of type `to`; its scales become an input. */
+static void rescale(struct run *r, enum array i, enum dtype to, void *copy)
+{
+    struct npy *a = &r->in[i], *scales = &r->in[scales_of(i)];
+    struct problem was = r->p;
+    was.dtype = a->dtype, was.cache = F32;
+    array_set(&r->a, i, a->data);
+    float *x = dequantised(&was, &r->a, i);
+    for (size_t e = 0; dtype_size(to) > 1 && e < a->count; e++) dtypes[to].store(copy, e, x[e]);
+    if (dtype_size(to) == 1) {
+        free(scales->data);
+        scales->data = xcalloc(r->p.batch * r->p.heads_kv, sizeof(float));
+        array_set(&r->a, scales_of(i), scales->data);
+        amax_scales(&r->p, &r->a, i, x, scales->data);
+        quantise(&r->p, &r->a, i, x, scales->data, copy);
+    }
+    free(x);
+}
+
+/* Array i in dtype `to`, as if the file had held that type; says so. */
+static int convert(struct run *r, enum array i, enum dtype to)
+{
+    struct npy *a = &r->in[i];
+    const char *path = r->opt->file[i];
+    void *copy = memory_new(size_times(a->count, dtype_size(to)));
+    if (!copy) return bad(r, "%s: no memory for its copy in %s", path, dtype_name(to));
+    size_t overflowed = 0;
+    int scaled = dtype_size(to) == 1 || dtype_size(a->dtype) == 1;
+    if (scaled) rescale(r, i, to, copy);
+    for (size_t e = 0; !scaled && e < a->count; e++) {
+        float x = dtypes[a->dtype].load(a->data, e);
+        dtypes[to].store(copy, e, x);
+        overflowed += isfinite(x) && !isfinite(dtypes[to].load(copy, e));
+    }
+    say(r, "%s: %s converted to %s", path, dtype_name(a->dtype), dtype_name(to));
+    if (dtype_size(to) == 1)
+        say(r, ", scale: largest number / %g per batch and key head", dtypes[to].largest);
     say(r, "\n");
+    if (overflowed)
+        say(r, "%s: %zu finite values became infinite in %s\n", path, overflowed,
+            dtype_name(to));
+    free(a->data);
+    a->data = copy;
+    a->dtype = to;
+    return OK;
+}
+
+/* Gives the problem the types of this one and points r->a at the inputs, converted to them. */
+static int convert_inputs(struct run *r, const struct problem *types)
+{
+    r->p.dtype = types->dtype, r->p.cache = types->cache;
+    for (int i = 0; i < N_ARRAYS; i++) /* prefix sums say whose scale a row has */
+        if (r->in[i].data) array_set(&r->a, i, r->in[i].data);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct npy *a = &r->in[i];
+        enum dtype to = array_dtype(&r->p, i);
+        if (!a->data) continue;
+        int status = a->is_int || a->dtype == to ? OK : convert(r, i, to);
+        if (status) return status;
+        array_set(&r->a, i, a->data);
+    }
+    return OK;
+}
+
+/* --- Outputs. --- */
+
+/* Is array i an output with a file? */
+static int is_written(const struct run *r, enum array i)
+{
+    return array_role(&r->p, i) == OUTPUT && r->opt->file[i];
+}
+
+/* Do the output i, which was begun, and array k lie in one file, whatever its names? */
+static int is_one_file(const struct run *r, enum array i, enum array k)
+{
+    struct stat a, b;
+    const char *target = r->writer[k].target; /* of an output, which need not exist yet */
+    if (target && !strcmp(target, r->writer[i].target)) return 1;
+    return !stat(r->opt->file[i], &a) && !stat(r->opt->file[k], &b) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* Opens the files of the outputs that were asked for. */
+static int open_outputs(struct run *r)
+{
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct npy_writer *w = &r->writer[i];
+        const char *path = r->opt->file[i];
+        if (!is_written(r, i)) continue;
+        const char *why = npy_writer_begin(w, path);
+        if (why) return bad(r, "--%s: %s", array_list[i].name, why);
+        for (int k = 0; k < N_ARRAYS; k++)
+            if (k != i && r->opt->file[k] && is_one_file(r, i, k))
+                return bad(r, "--%s: %s is the file of --%s too; give another",
+                           array_list[i].name, path, array_list[k].name);
+    }
+    return OK;
+}
+
+/* As f32: all files appear, or none. */
+static int write_outputs(struct run *r)
+{
+    float *wide[N_ARRAYS] = {NULL}; /* files hold float, whatever the output's type */
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct npy_writer *w = &r->writer[i];
+        const struct output *out = &r->out.array[i];
+        if (!is_written(r, i)) continue;
+        w->data = out->data;
+        if (out->dtype != F32) w->data = wide[i] = widen(out->data, out->dtype, out->n);
+        w->ndim = call_shape_of(&r->p, given_files(r), i, w->shape);
+    }
+    const char *why = npy_writer_commit(r->writer, N_ARRAYS);
+    for (int i = 0; i < N_ARRAYS; i++) free(wide[i]);
+    if (!why) return OK;
+    bad(r, "%s", why);
+    return FAILED;
 }
 
 /* --- The steps. --- */
@@ -169,18 +254,18 @@ static int compute(struct run *r)
 int run_prepare(struct run *r)
 {
     struct problem asked = r->p;
-    int status = choose_variant(r, &asked);
-    if (!status) status = run_open_outputs(r);
+    int status = run_choose(r, &asked);
+    if (!status) status = open_outputs(r);
     /* --dtype and --kv-dtype ask for rounding even where the variant computes in f32. */
-    if (!status && (r->opt->has_dtype || r->p.cache)) status = run_convert_inputs(r, &r->p);
-    return status ? status : run_convert_inputs(r, &asked);
+    if (!status && (r->opt->has_dtype || r->p.cache)) status = convert_inputs(r, &r->p);
+    return status ? status : convert_inputs(r, &asked);
 }
 
 int run_finish(struct run *r)
 {
-    describe(r);
+    run_describe(r);
     int status = compute(r);
-    return status ? status : run_write_outputs(r);
+    return status ? status : write_outputs(r);
 }
 
 /* Is an output the standard output?  Then the report goes to stderr, so that it does not mix

@@ -1,7 +1,7 @@
 /* run.h: one `run` of a stage program, from the files it reads to the files it writes.
  *
- *     run_files.c   files to a problem and its arrays, and arrays to files
- *     run.c         the variant that computes it, and the steps in order
+ *     run.c           the steps in order: files to a problem and its arrays, and arrays to files
+ *     run_variant.c   the variant that computes it
  *
  * A step returns OK or an exit status. */
 #pragma once
@@ -42,9 +42,13 @@ int run_problem(struct run *r); /* reads the inputs; sets r->p by their shapes a
 int run_prepare(struct run *r); /* chooses a variant, opens the outputs */
 int run_finish(struct run *r);  /* computes and writes */
 
-/* Gives the problem the types of this one and points r->a at the inputs, converted to them. */
-int run_convert_inputs(struct run *r, const struct problem *types);
+/* The stage's best variant for p on this machine, or NULL; *asked is p in the types that are computed in.  In
+ * stages 1 to 4 a GPU kernel, which is slow there, is never executed on the CPU unasked, and an f16
+ * file is widened: o, which is written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
+const struct variant *choice_default(const struct stage *stage, const struct problem *p,
+                                     int isolate, struct problem *asked);
 
-/* Opens the files of the outputs that were asked for; writes them as f32: all appear, or none. */
-int run_open_outputs(struct run *r);
-int run_write_outputs(struct run *r);
+/* Sets r->v, named by --variant or the default, and the types that are computed in. */
+int run_choose(struct run *r, struct problem *asked);
+
+void run_describe(const struct run *r); /* prints the variant, the type and the shapes */
