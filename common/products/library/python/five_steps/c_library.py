@@ -22,33 +22,25 @@ _TYPES = {"size_t": ctypes.c_size_t, "int": ctypes.c_int, "float": ctypes.c_floa
 
 def _fields(body):
     """[(name, ctypes type)] of a struct's members."""
-    for line in filter(None, map(str.strip, body.split(";"))):
-        kind, names = re.fullmatch(r"(?:const )?((?:struct )?\w+) (.*)", line, re.DOTALL).groups()
-        for name in names.split(","):
-            pointer, name, count = re.fullmatch(r"\s*(\*?)(\w+)(?:\[(\d+)\])?", name).groups()
-            if count:
-                yield name, ctypes.c_char * int(count)
-            elif pointer:
-                yield name, ctypes.c_char_p if kind == "char" else ctypes.c_void_p
-            else:
-                yield name, _STRUCTS[kind] if kind.startswith("struct") else _TYPES[kind]
+    for kind, names in re.findall(r"(?:const )?((?:struct )?\w+) ([^;]+);", body):
+        for pointer, name, count in re.findall(r"(\*?)(\w+)(?:\[(\d+)\])?", names):
+            kinds = {"*": ctypes.c_char_p if kind == "char" else ctypes.c_void_p, "": _TYPES.get(kind)}
+            yield name, ctypes.c_char * int(count) if count else kinds[pointer]
 
 
-_STRUCTS = {}
-for _name, _body in re.findall(r"\nstruct (five_steps_\w+) \{(.*?)\n?\};", _HEADER, re.DOTALL):
-    _STRUCTS["struct " + _name] = type(_name, (ctypes.Structure,), {"_fields_": list(_fields(_body))})
+for _name, _body in re.findall(r"\n(struct five_steps_\w+) \{(.*?)\n?\};", _HEADER, re.DOTALL):
+    _TYPES[_name] = type(_name, (ctypes.Structure,), {"_fields_": list(_fields(_body))})
 
 for _body in re.findall(r"enum five_steps_\w+ \{(.*?)\}", _HEADER, re.DOTALL):
     for _i, _name in enumerate(re.findall(r"FIVE_STEPS_(\w+)", _body)):  # they count from 0
         globals()[_name] = _i  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPORTED, ...
 VERSION = re.search(r'FIVE_STEPS_VERSION "(.*)"', _HEADER)[1]
-Strides = _STRUCTS["struct five_steps_strides"]
-Error = _STRUCTS["struct five_steps_error"]
+Strides, Error = _TYPES["struct five_steps_strides"], _TYPES["struct five_steps_error"]
 
 
 def problem(name, **fields):
     """A struct five_steps_NAME_problem; its field size says which fields its writer knows."""
-    kind = _STRUCTS[f"struct five_steps_{name}_problem"]
+    kind = _TYPES[f"struct five_steps_{name}_problem"]
     return kind(size=ctypes.sizeof(kind), **fields)
 
 
@@ -80,10 +72,10 @@ class Library:
         if self.version != VERSION:
             raise ImportError(f"{path} has version {self.version}; the package needs {VERSION}")
         for name, arguments in re.findall(r"\nint (five_steps_\w+)\((.*?)\);", _HEADER, re.DOTALL):
-            kinds = [re.sub(r"const |\s*\w+$", "", a.strip()) for a in arguments.split(",")]
             getattr(self.so, name).argtypes = [
-                ctypes.POINTER(_STRUCTS[kind[:-2]]) if kind.startswith("struct") else
-                ctypes.c_size_t if kind == "size_t" else ctypes.c_void_p for kind in kinds]
+                ctypes.POINTER(_TYPES[kind]) if kind.startswith("struct") else
+                ctypes.c_void_p if pointer else ctypes.c_size_t
+                for kind, pointer in re.findall(r"(?:const )?((?:struct )?\w+) (\**)\w+", arguments)]
 
     def call(self, name, described, *more):
         """five_steps_NAME(described, more..., error); raises LibraryError."""
