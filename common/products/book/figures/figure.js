@@ -1,8 +1,7 @@
 /* figure.js: what the interactive figures share.
  *
  * A figure is a function (root, wasm) that fills the element `root`.  The module `wasm` holds the
- * repository's C functions, as text, because a page opened from a file may not fetch one.  A figure
- * keeps its state in the address. */
+ * repository's C functions, as text, because a page opened from a file may not fetch one. */
 const FIGURES = {};
 
 /* What is right in a C program's %.6g. */
@@ -79,7 +78,7 @@ function keys(root, actions) {
 
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
  *   show(step) draws one; steps() says how many there are; the step is a part of the state. */
-function stepper(root, {state, save}, steps, show) {
+function stepper(root, state, steps, show) {
   let at = 0, wanted = 0, timer = null; // a row that is typed anew is shorter for a moment
   const name = element("output", {class: "fig-step"});
   function go(to) {
@@ -88,7 +87,6 @@ function stepper(root, {state, save}, steps, show) {
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
     state.step = String(at);
-    save();
     show(at);
   }
   function stop() {
@@ -113,56 +111,25 @@ function stepper(root, {state, save}, steps, show) {
   return {bar, go, wanted: () => wanted};
 }
 
-/* State of the figures in the address: #figure=one-row&x=3,2,5,1&figure=tiles&step=2, the one that
- * was touched last first.  What the page says (data-state) comes before the defaults; a link, or an
- * address typed by hand, before both.
- *   changed()  called when the address asks for another state */
-const ADDRESS = {figures: {}, written: null, timer: null};
-
-/* {figure: its part of the address} */
-function asked_figures() {
-  const parts = decodeURIComponent(location.hash.slice(1)).split(/(?:^|&)figure=/).slice(1);
-  return Object.fromEntries(parts.map(part => {
-    const [name, ...state] = part.split("&");
-    return [name, new URLSearchParams(state.join("&"))];
-  }));
-}
-
+/* A figure's state: the defaults, what the page says (data-state), and what a link asks for in the
+ * address: #figure=one-row&x=3,2,5,1&step=2.
+ *   changed()  called when a link on the page asks for another state */
 function figure_state(root, defaults, changed) {
-  const figure = root.dataset.figure, state = {};
-  function read() {
-    const asked = asked_figures(), mine = asked[figure];
-    Object.assign(state, defaults);
-    for (const source of [new URLSearchParams(root.dataset.state || ""), ...(mine ? [mine] : [])])
-      for (const [name, value] of source) if (name in defaults) state[name] = value;
-    if (mine) ADDRESS.figures[figure] = state;
-    return mine && Object.keys(asked)[0] === figure;
+  const known = text => Object.fromEntries([...new URLSearchParams(text)].filter(([name]) => name in defaults));
+  const first = {...defaults, ...known(root.dataset.state || "")}, state = {...first};
+  function asked() {
+    const text = location.hash.slice(1), mine = new URLSearchParams(text).get("figure") === root.dataset.figure;
+    if (mine) Object.assign(state, first, known(text));
+    return mine;
   }
-  /* A link leads to its figure; a page that is loaded again stays where it was. */
-  const [loaded] = performance.getEntriesByType("navigation");
-  if (read() && (!loaded || loaded.type !== "reload"))
-    setTimeout(() => root.scrollIntoView({block: "start"}), 100);
+  if (asked()) setTimeout(() => root.scrollIntoView({block: "start"}), 100);
   window.addEventListener("hashchange", () => {
-    if (location.hash === ADDRESS.written || !(figure in asked_figures())) return;
-    const first = read();
+    if (!asked()) return;
+    history.replaceState(null, "", location.href.split("#")[0]); // the same link may ask again
     changed();
-    if (first) root.scrollIntoView({block: "nearest"});
+    root.scrollIntoView({block: "nearest"});
   });
-  /* Browsers refuse more than some 200 changes of the address in half a minute. */
-  function save() {
-    const {[figure]: _, ...others} = ADDRESS.figures;
-    ADDRESS.figures = {[figure]: state, ...others};
-    clearTimeout(ADDRESS.timer);
-    ADDRESS.timer = setTimeout(() => {
-      const text = Object.entries(ADDRESS.figures).map(([name, values]) =>
-        new URLSearchParams({figure: name, ...values}).toString()).join("&");
-      ADDRESS.written = "#" + text.replaceAll("%2C", ",").replaceAll("%3A", ":");
-      history.replaceState(null, "", ADDRESS.written);
-    }, 200);
-  }
-  /* The first drawing does not touch the address of the page. */
-  let drawn = false;
-  return {state, save: () => { if (drawn) save(); drawn = true; }};
+  return state;
 }
 
 function load_module() {

@@ -25,13 +25,13 @@ function one_row_run(wasm, stage, scores, type) {
 
 /* Bars of numbers.  A bar is dragged, or moved with the up and down keys; the bars stay the same
  * elements while they move.  The height grows as asinh: 1 and 100 both have room.
- *   most  the number at the upper edge; mark()  where a line is drawn, or null */
-function score_bars(change, what = "score", most = 120, mark = () => null) {
+ *   change(j, score)  a bar was moved;  limit()  where a line is drawn */
+function score_bars(change, limit) {
   const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
-    "aria-label": `the ${what}s, as bars to drag`});
+    "aria-label": "the scores, as bars to drag"});
   const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
-  const limit = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {});
-  let bars = [], scores = [], top = most, dragged = -1;
+  const line = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {});
+  let bars = [], scores = [], top = 120, dragged = -1;
   const half = height / 2 - 14, y = x => height / 2 - Math.asinh(x) / Math.asinh(top) * half;
   function drag(event, j) {
     const box = picture.getBoundingClientRect();
@@ -41,7 +41,7 @@ function score_bars(change, what = "score", most = 120, mark = () => null) {
   }
   function make(j) {
     const bar = element("rect", {x: j * width + 6, width: width - 12, tabindex: 0,
-      role: "slider", "aria-label": `${what} ${j}`, "aria-orientation": "vertical"});
+      role: "slider", "aria-label": `score ${j}`, "aria-orientation": "vertical"});
     const handle = element("rect", {x: j * width, y: 0, width, height, class: "fig-handle",
       pointerdown: event => { handle.setPointerCapture(event.pointerId); dragged = j; drag(event, j); },
       pointermove: event => { if (dragged === j) drag(event, j); },
@@ -58,21 +58,21 @@ function score_bars(change, what = "score", most = 120, mark = () => null) {
   function draw(now, current) {
     scores = now;
     if (dragged < 0) // the scale stands still under a finger
-      top = Math.max(most, ...scores.filter(Number.isFinite).map(x => 1.1 * Math.abs(x)));
+      top = Math.max(120, ...scores.filter(Number.isFinite).map(x => 1.1 * Math.abs(x)));
     if (bars.length !== scores.length) {
       bars = scores.map((_, j) => make(j));
       const end = width * scores.length;
       set(picture, {viewBox: `0 0 ${end + 40} ${height}`, style: `max-width: ${end + 40}px`});
       set(axis, {x2: end});
-      set(limit, {x2: end});
+      set(line, {x2: end});
       set(name, {x: end + 2});
-      picture.replaceChildren(axis, limit, name,
+      picture.replaceChildren(axis, line, name,
         ...bars.flatMap(({bar, handle, text}) => [handle, bar, text]));
     }
-    const line = mark();
-    limit.style.display = line === null ? "none" : "";
-    name.textContent = line === null ? "" : number_text(Math.round(line * 100) / 100);
-    if (line !== null) { set(limit, {y1: y(line), y2: y(line)}); set(name, {y: y(line) + 3}); }
+    const at = limit();
+    name.textContent = number_text(Math.round(at * 100) / 100);
+    set(line, {y1: y(at), y2: y(at)});
+    set(name, {y: y(at) + 3});
     scores.forEach((score, j) => {
       const shown = Number.isFinite(score) ? score : score > 0 ? top : -top, to = y(shown);
       set(bars[j].bar, {y: Math.min(y(0), to), height: Math.max(2, Math.abs(to - y(0))),
@@ -186,8 +186,8 @@ function one_row_panel(stage, wasm) {
 }
 
 FIGURES["one-row"] = function (root, wasm) {
-  const kept = figure_state(root, {x: "3,2,89,1", type: "f32", step: "0", stages: "123"}, restore);
-  const {state} = kept, types = Object.keys(ONE_ROW_TYPES);
+  const state = figure_state(root, {x: "3,2,89,1", type: "f32", step: "0", stages: "123"}, restore);
+  const types = Object.keys(ONE_ROW_TYPES);
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
   const input = element("input", {size: 20, "aria-label": "scores, separated by commas", spellcheck: "false",
     input: () => {
@@ -197,10 +197,10 @@ FIGURES["one-row"] = function (root, wasm) {
       compute();
     }});
   const type = choice("type", types.map(name => [name, name]), value => { state.type = value; compute(); });
-  const wrong = complaint(), bars = score_bars(change, "score", 120, () => ONE_ROW_TYPES[type.value]);
+  const wrong = complaint(), bars = score_bars(change, () => ONE_ROW_TYPES[type.value]);
   const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
-  const steps = stepper(root, kept, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
+  const steps = stepper(root, state, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
   function compute(step = steps.wanted()) {
     state.x = scores.map(number_text).join(",");

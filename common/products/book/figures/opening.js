@@ -5,7 +5,7 @@ const OPENING_HEADS = {9: "the same word elsewhere", 11: "the word before", 8: "
 
 FIGURES["opening"] = function (root, wasm) {
   const {words, scores} = SENTENCE, n = words.length;
-  const {state, save} = figure_state(root, {word: "66", head: "9", factor: "1", stage: "1"}, restore);
+  const state = figure_state(root, {word: "66", head: "9", factor: "1", stage: "1"}, restore);
   const choose = (name, options) => choice(name, options, value => { state[name] = value; show(); });
   const head = choose("head", Object.entries(OPENING_HEADS));
   const stage = choose("stage", [["1", "stage 1, naive"], ["2", "stage 2, safe"], ["3", "stage 3, online"]]);
@@ -29,7 +29,6 @@ FIGURES["opening"] = function (root, wasm) {
     show();
   }
   function show() {
-    save();
     const lost = words.map((_, i) => row(i).weights.some(Number.isNaN));
     const at = Number(state.word), {most, weights} = row(at), dead = lost[at];
     spans.forEach((span, j) => {

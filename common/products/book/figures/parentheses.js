@@ -54,8 +54,7 @@ function in_pairs(n) {
 }
 
 FIGURES["parentheses"] = function (root, wasm) {
-  const {state, save} = figure_state(root,
-    {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
+  const state = figure_state(root, {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
   let leaves = [], nodes = [], roots = [];
   const seen = new Map(), wrong = complaint();
   const input = element("input", {size: 44, spellcheck: "false",
@@ -136,7 +135,6 @@ FIGURES["parentheses"] = function (root, wasm) {
   }
   /* Leaves at the foot, each merge above its two parts; between neighbours a button. */
   function draw(focus = -1) {
-    save();
     const step = 74, level = 46, tall = Math.max(...nodes.map(node => node.y));
     const width = step * leaves.length, height = 40 + level * tall + 34;
     const at = node => ({x: step / 2 + step * nodes[node].x, y: height - 34 - level * nodes[node].y});

@@ -101,7 +101,7 @@ function tile_grid(wasm, p, plan, at) {
 
 FIGURES["tiles"] = function (root, wasm) {
   const first = {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"};
-  const kept = figure_state(root, first, restore), {state} = kept;
+  const state = figure_state(root, first, restore);
   const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
   const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
   const wrong = complaint(), inputs = {};
@@ -115,7 +115,7 @@ FIGURES["tiles"] = function (root, wasm) {
   const place = element("div", {class: "fig-lanes"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   let p = {}, plans = [], outputs = [];
-  const steps = stepper(root, kept, () => Math.max(0, ...plans.map(plan => plan.length)), show);
+  const steps = stepper(root, state, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
   /* Takes a size, or says what would be one. */
   function accept(name, text) {
