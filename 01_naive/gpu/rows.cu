@@ -62,7 +62,6 @@ static void thread_per_row(const struct problem *p, const struct arrays *a)
         CUDA_CHECK(cudaLaunchKernelEx(&config, thread_per_row_kernel<T>, x, y, p->rows,
                                       p->cols));
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 static void block_per_row(const struct problem *p, const struct arrays *a)
@@ -73,7 +72,6 @@ static void block_per_row(const struct problem *p, const struct arrays *a)
         CUDA_CHECK(cudaLaunchKernelEx(&config, block_per_row_kernel<T>, x, y, p->rows,
                                       p->cols));
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 #define NAIVE_ON_GPU                                                                       \

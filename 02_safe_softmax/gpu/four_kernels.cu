@@ -46,7 +46,6 @@ static void four_kernels(const struct problem *p, const struct arrays *a)
                                   p->cols));
     CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel, y, (const float *)l, p->rows,
                                   p->cols));
-    CUDA_CHECK(cudaGetLastError());
 }
 
 GPU_VARIANT(gpu_four_kernels, "four kernels",

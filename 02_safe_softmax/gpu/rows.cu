@@ -50,7 +50,6 @@ static void three_pass(const struct problem *p, const struct arrays *a)
         CUDA_CHECK(cudaLaunchKernelEx(&config, three_pass_kernel<T>, x, y, p->rows,
                                       p->cols, p->op == OP_LOGSOFTMAX));
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 GPU_VARIANT(gpu_three_pass, "one kernel",

@@ -95,7 +95,6 @@ static void launch_registers(const struct problem *p, const struct arrays *a, co
     cudaLaunchConfig_t config = launch_of((p->rows + per_block - 1) / per_block, threads,
                                           sizeof(struct reduction), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, y, p->rows, (int)p->cols));
-    CUDA_CHECK(cudaGetLastError());
 }
 
 /* A row in packs of WIDTH elements. */
