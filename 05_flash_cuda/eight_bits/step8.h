@@ -22,11 +22,11 @@ static __device__ __forceinline__ void issue_qk8(NUMBER (&s)[C::Bc / 2],
                                                  const typename C::T *k_tile)
 {
     const uint64_t k = descriptor_qk(k_tile);
-    wgmma8_qk<typename C::Scores, true>(s, q_part<C>(q, 0), k);
+    wgmma8<typename C::Scores, true>(s, q_part<C>(q, 0), k);
 #pragma unroll
     for (int i = 1; i < C::D / 16; i++)
-        wgmma8_qk<typename C::Scores, false>(s, q_part<C>(q, i),
-                                             k + i / 4 * (C::Bc * 128 >> 4) + i % 4 * 2);
+        wgmma8<typename C::Scores, false>(s, q_part<C>(q, i),
+                                          k + i / 4 * (C::Bc * 128 >> 4) + i % 4 * 2);
     wgmma_commit();
 }
 
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void issue_pv8(float (&o)[C::DV / 2],
     } else {
         const uint64_t v = descriptor_qk(v_tile);
 #pragma unroll
-        for (int i = 0; i < C::Bc / 32; i++) wgmma8_pv(o, p + 4 * i, v + 2 * i);
+        for (int i = 0; i < C::Bc / 32; i++) wgmma8<e4m3, false>(o, p + 4 * i, v + 2 * i);
     }
     wgmma_commit();
 }

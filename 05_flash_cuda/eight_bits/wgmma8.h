@@ -29,60 +29,35 @@ struct int8 {}; /* -127 ... 127; sums in int32, exact */
                  " {" NAMES_##N "}, " inputs ", p" signs ";\n}\n"                          \
                  : OUTPUTS_##N(mode) : __VA_ARGS__)
 
+/* D = A B (FIRST) and D += A B. */
 #define WGMMA8_FIRST(N, types, mode, signs, inputs, ...)                                   \
     if constexpr (FIRST) WGMMA8(N, types, "=" mode, "0", inputs, signs, __VA_ARGS__);      \
     else WGMMA8(N, types, "+" mode, "1", inputs, signs, __VA_ARGS__)
 
-/* Q K^T: A = 64 rows of Q in registers or in shared memory, B = N keys. */
-#define WGMMA8_QK(N, type, mode, signs, a_registers, a_memory)                             \
+/* A in registers and in shared memory, which the assembly names in two ways. */
+#define WGMMA8_OF(N, types, mode, signs, a_registers, a_memory)                            \
     if constexpr (std::is_same_v<A, uint64_t>) {                                           \
-        WGMMA8_FIRST(N, type, mode, signs, a_memory, "l"(a), "l"(b));                      \
+        WGMMA8_FIRST(N, types, mode, signs, a_memory, "l"(a), "l"(b));                     \
     } else {                                                                               \
-        WGMMA8_FIRST(N, type, mode, signs, a_registers, FRAGMENT(a), "l"(b));              \
+        WGMMA8_FIRST(N, types, mode, signs, a_registers, FRAGMENT(a), "l"(b));             \
     }
 
-template <class T, bool FIRST, int REGISTERS, class A>
-static __device__ __forceinline__ void wgmma8_qk(float (&d)[REGISTERS], A a, uint64_t b)
-{
-    static_assert(std::is_same_v<T, e4m3> && REGISTERS % 16 == 0 && REGISTERS <= 64);
-    if constexpr (REGISTERS == 32) {
-        WGMMA8_QK(64, "f32.e4m3.e4m3", "f", ", 1, 1", "{%32, %33, %34, %35}, %36", "%32, %33")
-    } else if constexpr (REGISTERS == 48) {
-        WGMMA8_QK(96, "f32.e4m3.e4m3", "f", ", 1, 1", "{%48, %49, %50, %51}, %52", "%48, %49")
-    } else {
-        WGMMA8_QK(128, "f32.e4m3.e4m3", "f", ", 1, 1", "{%64, %65, %66, %67}, %68", "%64, %65")
-    }
-}
+#define WGMMA8_WIDTHS(types, mode, signs)                                                  \
+    if constexpr (REGISTERS == 32)                                                         \
+        WGMMA8_OF(64, types, mode, signs, "{%32, %33, %34, %35}, %36", "%32, %33")         \
+    else if constexpr (REGISTERS == 48)                                                    \
+        WGMMA8_OF(96, types, mode, signs, "{%48, %49, %50, %51}, %52", "%48, %49")         \
+    else if constexpr (REGISTERS == 64)                                                    \
+        WGMMA8_OF(128, types, mode, signs, "{%64, %65, %66, %67}, %68", "%64, %65")        \
+    else WGMMA8_OF(256, types, mode, signs, "{%128, %129, %130, %131}, %132", "%128, %129")
 
-template <class T, bool FIRST, int REGISTERS, class A>
-static __device__ __forceinline__ void wgmma8_qk(uint32_t (&d)[REGISTERS], A a, uint64_t b)
+/* Q K^T and P V of numbers of type T: A = 64 rows of Q or P in registers or in shared memory, B = keys,
+ * or V transposed. */
+template <class T, bool FIRST, int REGISTERS, class NUMBER, class A>
+static __device__ __forceinline__ void wgmma8(NUMBER (&d)[REGISTERS], A a, uint64_t b)
 {
-    static_assert(std::is_same_v<T, int8> && REGISTERS % 16 == 0 && REGISTERS <= 64);
-    if constexpr (REGISTERS == 32) {
-        WGMMA8_QK(64, "s32.s8.s8", "r", "", "{%32, %33, %34, %35}, %36", "%32, %33")
-    } else if constexpr (REGISTERS == 48) {
-        WGMMA8_QK(96, "s32.s8.s8", "r", "", "{%48, %49, %50, %51}, %52", "%48, %49")
-    } else {
-        WGMMA8_QK(128, "s32.s8.s8", "r", "", "{%64, %65, %66, %67}, %68", "%64, %65")
-    }
-}
-
-/* O += P V: A = P in registers, B = V transposed. */
-template <int REGISTERS>
-static __device__ __forceinline__ void wgmma8_pv(float (&d)[REGISTERS], const uint32_t *a,
-                                                 uint64_t b)
-{
-    constexpr bool FIRST = false;
-    if constexpr (REGISTERS == 32) {
-        WGMMA8_FIRST(64, "f32.e4m3.e4m3", "f", ", 1, 1", "{%32, %33, %34, %35}, %36",
-                  FRAGMENT(a), "l"(b));
-    } else if constexpr (REGISTERS == 64) {
-        WGMMA8_FIRST(128, "f32.e4m3.e4m3", "f", ", 1, 1", "{%64, %65, %66, %67}, %68",
-                  FRAGMENT(a), "l"(b));
-    } else {
-        WGMMA8_FIRST(256, "f32.e4m3.e4m3", "f", ", 1, 1", "{%128, %129, %130, %131}, %132",
-                  FRAGMENT(a), "l"(b));
-    }
+    if constexpr (std::is_same_v<T, e4m3>) WGMMA8_WIDTHS("f32.e4m3.e4m3", "f", ", 1, 1")
+    else WGMMA8_WIDTHS("s32.s8.s8", "r", "")
 }
 
 /* Four floats rounded to e4m3, at most 448; a in the lowest byte. */

@@ -213,22 +213,13 @@ template <class T>
 constexpr cuda_on_cpu::eight eight_of =
     std::is_same_v<T, e4m3> ? cuda_on_cpu::EIGHT_E4M3 : cuda_on_cpu::EIGHT_INT8;
 
-template <class T, bool FIRST, int REGISTERS, class NUMBER>
-static inline void wgmma8_qk(NUMBER (&d)[REGISTERS], uint64_t a, uint64_t b, CALLER)
+template <class T, bool FIRST, int REGISTERS, class NUMBER, class A>
+static inline void wgmma8(NUMBER (&d)[REGISTERS], A a, uint64_t b, CALLER)
 {
-    cuda_on_cpu::wgmma_issue({2 * REGISTERS, false, FIRST, false, false, a, b, eight_of<T>},
-                             (float *)d, NULL, where);
-}
-template <class T, bool FIRST, int REGISTERS, class NUMBER>
-static inline void wgmma8_qk(NUMBER (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
-{
-    cuda_on_cpu::wgmma_issue({2 * REGISTERS, false, FIRST, true, false, 0, b, eight_of<T>},
-                             (float *)d, a, where);
-}
-template <int REGISTERS>
-static inline void wgmma8_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
-{
-    wgmma8_qk<e4m3, false>(d, a, b, where);
+    constexpr bool IN_MEMORY = std::is_same_v<A, uint64_t>;
+    const uint64_t memory = IN_MEMORY ? (uint64_t)a : 0;
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, false, FIRST, !IN_MEMORY, false, memory, b, eight_of<T>},
+                             (float *)d, IN_MEMORY ? NULL : (const uint32_t *)a, where);
 }
 static inline uint32_t pack_e4m3(float a, float b, float c, float d)
 {
