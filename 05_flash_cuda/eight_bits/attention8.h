@@ -20,17 +20,6 @@
 
 /* The producer, one thread: Q, then K and V block by block. */
 template <class C>
-static __device__ __forceinline__ void load_values(kv_pipeline<C> &kv, struct pipeline_state &at,
-                                                   const struct params &params, int n,
-                                                   int head_kv, int batch)
-{
-    mbarrier_wait(&kv.v_empty[at.index], at.phase);
-    load_tile<C, C::V_ROWS, C::V_COLUMNS>(kv.v[at.index], &params.v, &kv.v_full[at.index],
-                                          n * C::V_ROWS, head_kv, batch);
-    advance<C::V_STAGES>(at);
-}
-
-template <class C>
 static __device__ __forceinline__ void produce(memory8<C> &sm, const struct params &params,
                                                const struct scheduler &s)
 {
@@ -43,31 +32,12 @@ static __device__ __forceinline__ void produce(memory8<C> &sm, const struct para
         mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
         load_q(sm.q, q_at.index, params, t);
         advance<C::Q_STAGES>(q_at);
-        for (int n = 0; n < n_blocks; n++) {
-            load_k(sm.kv, k_at, params, n * C::Bc, head_kv, t.batch);
-            if (n > 0) load_values(sm.kv, v_at, params, n - 1, head_kv, t.batch);
-        }
+        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
         tile = next_tile(s, tile);
-        if (n_blocks > 0) load_values(sm.kv, v_at, params, n_blocks - 1, head_kv, t.batch);
+        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
     }
     mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
     end_of_work(sm.q, q_at.index);
-}
-
-/* Writes the consumer's 64 rows of o and lse. */
-template <class C>
-static __device__ __forceinline__ void epilogue8(consumer8<C> &x, memory8<C> &sm,
-                                                 const struct params &params,
-                                                 const struct work_tile &t, int w, float v_scale)
-{
-    const int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    const size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    const float scale[2] = {v_scale, v_scale};
-    scale_rows(x.o, scale);
-    if (threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
-    named_barrier_sync(8 + w, 128);
-    store_through_tma<C>(x.o, sm.o + w * C::STAGED, params, first, t, 8 + w);
 }
 
 static __device__ __forceinline__ float scale_at(const float *scales, int i)
@@ -105,7 +75,11 @@ static __device__ __forceinline__ void attend8(consumer8<C> &x, memory8<C> &sm,
         pass_turn_on<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     }
-    epilogue8(x, sm, params, t, w, scale_at(scales.v, key_head));
+    store_tile<C>(x.o, sm.o, params, t, w, [&](int row, size_t head) {
+        const float v_scale = scale_at(scales.v, key_head), scale[2] = {v_scale, v_scale};
+        normalize(x.o, x.rows, params, row, head);
+        scale_rows(x.o, scale);
+    });
 }
 
 template <class C>

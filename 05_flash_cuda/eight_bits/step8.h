@@ -102,11 +102,13 @@ static __device__ __forceinline__ void refer_to_block(const float (&s)[C::Bc / 2
 
 /* ---- sums in float (C::SUMS): in shared memory, where each thread has its own words ---- */
 
-/* Four sums of the thread, those of o[4 i] ... o[4 i + 3].  They lie where o is staged. */
+/* Four sums of the thread, those of o[4 i] ... o[4 i + 3].  They lie where the warpgroup stages its o,
+ * and as much behind the staged o of all. */
 template <class C> static __device__ __forceinline__ float4 &sum_at(memory8<C> &sm, int i)
 {
     const int w = (int)threadIdx.x / 128 - 1, t = (int)threadIdx.x % 128;
-    return ((float4 *)(sm.o + w * C::STAGED))[i * 128 + t];
+    constexpr int HALF = C::DV / 16;
+    return ((float4 *)(sm.o + (i / HALF * C::WARPGROUPS + w) * 64 * C::DV))[i % HALF * 128 + t];
 }
 
 /* sums = factor sums + o, row by row. */

@@ -22,7 +22,7 @@ struct config8 {
     static constexpr int Q_STAGES = HEAD_DIM == 256 ? 1 : 2;
     static constexpr int V_ROWS = WIDE ? Bc : DV, V_COLUMNS = WIDE ? DV : Bc / 2;
     static constexpr int V_TILE = V_ROWS * IN_PANELS<V_COLUMNS>;
-    static constexpr int STAGED = 64 * DV * (SUMS ? 2 : 1); /* of o, by a warpgroup; or sums */
+    static constexpr bool TMA_STORE = true;
     static constexpr bool Q_IN_REGISTERS = Q_REGISTERS;
     static constexpr bool LATE_TURN = LATE; /* it passes when the scores are ready (rung 14) */
     static constexpr int WEIGHTS = WIDE ? Bc / 4 : Bc / 8; /* registers */
@@ -58,7 +58,7 @@ struct scales { const float *q, *k, *v; int heads_kv; };
 template <class C> struct memory8 {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
-    alignas(1024) typename C::T o[C::WARPGROUPS * C::STAGED];
+    alignas(1024) typename C::T o[C::Br * C::DV * (C::SUMS ? 2 : 1)]; /* or sums, in float */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */

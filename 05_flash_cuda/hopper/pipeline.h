@@ -73,8 +73,12 @@ load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &param
        int head_kv, int batch)
 {
     mbarrier_wait(&kv.v_empty[at.index], at.phase);
-    load_tile<C, C::Bc, DV<C>>(kv.v[at.index], &params.v, &kv.v_full[at.index], row,
-                               head_kv, batch);
+    if constexpr (requires { C::V_TILE; })
+        load_tile<C, C::V_ROWS, C::V_COLUMNS>(kv.v[at.index], &params.v, &kv.v_full[at.index],
+                                              row / C::Bc * C::V_ROWS, head_kv, batch);
+    else
+        load_tile<C, C::Bc, DV<C>>(kv.v[at.index], &params.v, &kv.v_full[at.index], row,
+                                   head_kv, batch);
     advance<C::V_STAGES>(at);
 }
 
