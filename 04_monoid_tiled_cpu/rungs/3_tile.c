@@ -5,7 +5,6 @@
  * nearest cache.  This is the loop of FlashAttention-2 (Dao 2023, section 3.1), and rung 1 of stage
  * 5 is tile.h on a GPU: make diff 5 */
 #include "cost.h"
-#include "score.h"
 #include "tile.h"
 
 /* Attention of one head: Br queries at a time. */

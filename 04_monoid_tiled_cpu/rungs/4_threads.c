@@ -6,9 +6,6 @@
  * answer is the same bit for bit.  A sum to which threads add as they finish would differ from run
  * to run. */
 #include "cost.h"
-#ifndef BESIDE_RUNG_4 /* 5_simd.c takes all but the dot product and the descriptor */
-#include "score.h"
-#endif
 #include "tile.h"
 
 #define PARTS 16 /* of the keys; fixed, so that threads do not change an answer */

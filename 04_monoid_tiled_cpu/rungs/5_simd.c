@@ -3,8 +3,7 @@
  * The compiler already computes o in vectors, because its columns do not depend on each other.  A dot
  * product is one sum, each addition waits for the one before, and float additions may not be
  * reordered unless the program says so.  Here it says so.  Nothing else changes. */
-#include "simd_score.h"
-
+#define EIGHT_SUMS
 #define BESIDE_RUNG_4
 #include "4_threads.c"
 

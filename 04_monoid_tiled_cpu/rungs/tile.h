@@ -1,8 +1,8 @@
-/* tile.h: a tile of 16 queries and 32 keys, for the rungs tile, threads and simd.  The file that
- * includes it says which score(). */
+/* tile.h: a tile of 16 queries and 32 keys, for the rungs tile, threads and simd. */
 #pragma once
 
 #include "monoid.h"
+#include "score.h"
 
 enum { Br = 16, Bc = 32 }; /* queries and keys of a tile */
 

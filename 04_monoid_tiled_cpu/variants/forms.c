@@ -10,7 +10,8 @@
  * rows of v hold does not matter, and a block of masked keys is the unit. */
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 #define BLOCK 64  /* keys in a tile */
 #define SPLITS 8  /* blocks of split-KV, as on a GPU with few queries */

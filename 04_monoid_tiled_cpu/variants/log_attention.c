@@ -12,7 +12,8 @@
  * output would be infinite or NaN.  A row without visible keys gives 0. */
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 /* An element (m, l, a, z); a and z (d) are the caller's.  Unit: m = -INFINITY, else 0. */
 struct log_aggregate { float m, l; float *a, *z; size_t d; };

@@ -5,7 +5,8 @@
  * not -INFINITY. */
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 enum { CHUNK = 32 }; /* keys in a chunk: no more and no fewer */
 

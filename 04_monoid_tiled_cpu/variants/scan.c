@@ -10,7 +10,8 @@
  * q_i . k_j; a scan has one query, and its scores say nothing about another's. */
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 /* Turns x[j] into x[0] . ... . x[j] in place for j < n.  Two sweeps over a binary tree
  * whose node for the 2^t elements that end at j lies in x[j]:

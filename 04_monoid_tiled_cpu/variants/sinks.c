@@ -7,7 +7,8 @@
  * changes. */
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 /* x = x . (0, 1, logit).  A logit of -INFINITY is no sink. */
 static void push_sink(struct aggregate *x, float logit)

@@ -11,7 +11,8 @@
 
 #include "cost.h"
 #include "monoid.h"
-#include "simd_score.h"
+#define EIGHT_SUMS
+#include "score.h"
 
 /* Smallest power of two that is at least n, and at least 1. */
 static size_t leaves_for(size_t n)
