@@ -164,7 +164,8 @@ def test_every_rung_is_compared_with_the_one_before_it(prefix, rooms):
         if before is None:
             assert "is the first" in said
             continue
-        assert count and re.search(rf" {rung.stem[3:]}_kernel|_{rung.stem[3:]}_kernel| dq_kernel", said), said[:400]
+        own = rung.stem[3:]
+        assert count and re.search(rf"[ _]{own}_kernel| dq_kernel|MMA_RUNG\({own},", said), said[:400]
         if before.parent.name == "hopper" and rung is not rungs[-1]:
             assert max(map(int, count.groups())) <= 80, said[-200:]
         for patch in (rung.parent / "steps").glob("*.patch"):
