@@ -27,24 +27,13 @@ struct attention {
 static inline struct attention attention_of(const struct problem *p,
                                             const struct arrays *a, int br)
 {
-    struct attention x = {};
-    x.q = (const uint16_t *)a->q;
-    x.k = (const uint16_t *)a->k;
-    x.v = (const uint16_t *)a->v;
-    x.bias = p->has_bias ? a->bias : NULL;
-    x.o = (uint16_t *)a->o;
-    x.lse = a->lse;
-    x.heads_q = (int)p->heads_q;
-    x.heads_kv = (int)p->heads_kv;
-    x.seqlen_q = (int)p->seqlen_q;
-    x.seqlen_k = (int)p->seqlen_k;
-    x.head_dim = (int)p->head_dim;
-    x.head_dim_v = (int)p->head_dim_v;
-    x.causal = p->causal;
-    x.mask = problem_mask32(p);
-    x.scale = p->scale;
-    x.q_blocks = ((int)p->seqlen_q + br - 1) / br;
-    return x;
+    return {.q = (const uint16_t *)a->q, .k = (const uint16_t *)a->k, .v = (const uint16_t *)a->v,
+            .bias = p->has_bias ? a->bias : NULL, .o = (uint16_t *)a->o, .lse = a->lse,
+            .heads_q = (int)p->heads_q, .heads_kv = (int)p->heads_kv,
+            .seqlen_q = (int)p->seqlen_q, .seqlen_k = (int)p->seqlen_k,
+            .head_dim = (int)p->head_dim, .head_dim_v = (int)p->head_dim_v,
+            .causal = p->causal, .mask = problem_mask32(p), .scale = p->scale,
+            .q_blocks = ((int)p->seqlen_q + br - 1) / br};
 }
 
 /* The least of the head dimensions D that holds the problem's two, 0 if none does. */

@@ -41,15 +41,11 @@ static void start(void (*kernel)(PARAMETERS...), struct dim3 blocks, int threads
                   void *stream, const std::type_identity_t<PARAMETERS> &...parameters)
 {
     if (bytes) allow_shared(kernel, bytes);
-    cudaLaunchConfig_t config = {};
-    config.gridDim = blocks;
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = bytes;
-    config.stream = (cudaStream_t)stream;
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
     early.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &early;
-    config.numAttrs = IS_EARLY && device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
+    const bool is_early = IS_EARLY && device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
+    const cudaLaunchConfig_t config = {
+        .gridDim = blocks, .blockDim = dim3((unsigned)threads), .dynamicSmemBytes = bytes,
+        .stream = (cudaStream_t)stream, .attrs = &early, .numAttrs = is_early};
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
 }

@@ -49,20 +49,11 @@ static void trace_row(const float *x, size_t n, const float *v)
         for (size_t c = 0; c < d; c++) values[key * d + c] = v[j * d + c];
     }
     float q = 1.0f, lse;
-    struct problem p = {};
-    p.op = OP_ATTENTION;
-    p.batch = p.heads_q = p.heads_kv = p.seqlen_q = p.head_dim = 1;
-    p.seqlen_k = n_keys;
-    p.head_dim_v = d;
-    p.has_bias = 1;
-    p.scale = 1.0f;
-    struct arrays a = {};
-    a.q = &q;
-    a.k = k.data();
-    a.v = values.data();
-    a.bias = bias.data();
-    a.o = o.data();
-    a.lse = &lse;
+    const struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                              .seqlen_q = 1, .seqlen_k = n_keys, .head_dim = 1, .head_dim_v = d,
+                              .has_bias = 1, .scale = 1.0f};
+    const struct arrays a = {.q = &q, .k = k.data(), .v = values.data(), .bias = bias.data(),
+                             .o = o.data(), .lse = &lse};
     tile_trace = states.data();
     tiled.does[0].function(&p, &a);
     tile_trace = NULL;

@@ -18,10 +18,8 @@ template <class... P, class... A>
 static void launch(unsigned blocks, unsigned threads, size_t shared, void (*kernel)(P...),
                    A... arguments)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
+    const cudaLaunchConfig_t config = {.gridDim = dim3(blocks), .blockDim = dim3(threads),
+                                       .dynamicSmemBytes = shared};
     if (shared > 48 << 10)
         CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)shared));

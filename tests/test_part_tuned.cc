@@ -62,29 +62,16 @@ static void step_of_ring(const struct inputs &x, struct ring_state &to, size_t f
                          size_t end, bool causal)
 {
     int counter;
-    struct problem p = {};
-    p.op = OP_ATTENTION;
-    p.dtype = BF16;
-    p.batch = p.heads_kv = 1;
-    p.heads_q = HEADS;
-    p.seqlen_q = QUERIES;
-    p.seqlen_k = end - first;
-    p.head_dim = p.head_dim_v = x.d;
-    p.scale = 0.1f;
-    p.causal = causal;
+    struct problem p = {.op = OP_ATTENTION, .dtype = BF16, .batch = 1, .heads_q = HEADS,
+                        .heads_kv = 1, .seqlen_q = QUERIES, .seqlen_k = end - first,
+                        .head_dim = x.d, .head_dim_v = x.d, .causal = causal, .scale = 0.1f};
     if (causal) p.shift = 20 - (ptrdiff_t)first - ((ptrdiff_t)p.seqlen_k - QUERIES);
-    struct part part = {};
-    part.q = x.q.data() + FIRST * x.d;
-    part.k = x.k.data() + first * x.d;
-    part.v = x.v.data() + first * x.d;
-    part.q_rows = ALL;
-    part.k_rows = KEYS - first;
-    part.o = to.o.data() + FIRST * x.d;
-    part.answer = to.answer.data() + FIRST * x.d;
-    part.lse = to.lse.data() + FIRST;
-    part.merges = first > 0;
-    part.keeps = end < KEYS;
-    part.workspace = &counter;
+    const struct part part = {
+        .q = x.q.data() + FIRST * x.d, .k = x.k.data() + first * x.d,
+        .v = x.v.data() + first * x.d, .q_rows = ALL, .k_rows = KEYS - first,
+        .o = to.o.data() + FIRST * x.d, .answer = to.answer.data() + FIRST * x.d,
+        .lse = to.lse.data() + FIRST, .merges = first > 0, .keeps = end < KEYS,
+        .workspace = &counter};
     launch_piece<C>(&p, &part);
 }
 

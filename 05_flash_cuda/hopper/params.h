@@ -114,19 +114,11 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4
 [[maybe_unused]] static struct params scalar_params(const struct problem *p,
                                                     const struct arrays *a, int br)
 {
-    struct params x = {};
-    x.o_rows = a->o;
-    x.o_strides = strides_of_o(p);
-    x.lse = a->lse;
-    x.mask = problem_mask32(p);
-    x.seqlen_q = (int)p->seqlen_q;
-    x.heads_q = (int)p->heads_q;
-    x.head_dim_v = (int)p->head_dim_v;
-    x.causal = p->causal;
-    x.tiles = (int)((p->seqlen_q + br - 1) / br);
-    x.group = (int)(p->heads_q / p->heads_kv);
-    x.c = p->scale * 1.44269504f;
-    return x;
+    return {.o_rows = a->o, .o_strides = strides_of_o(p), .lse = a->lse, .mask = problem_mask32(p),
+            .seqlen_q = (int)p->seqlen_q, .heads_q = (int)p->heads_q,
+            .head_dim_v = (int)p->head_dim_v, .causal = p->causal,
+            .tiles = (int)((p->seqlen_q + br - 1) / br),
+            .group = (int)(p->heads_q / p->heads_kv), .c = p->scale * 1.44269504f};
 }
 
 /* The parameters for tiles of br queries and bc keys. */

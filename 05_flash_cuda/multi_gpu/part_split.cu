@@ -18,14 +18,8 @@ static struct parts plan_part(const struct problem *p)
 
 void part_split(const struct problem *p, const struct part *x)
 {
-    struct arrays a = {};
-    a.q = x->q;
-    a.k = x->k;
-    a.v = x->v;
-    a.o = x->answer;
-    a.lse = x->lse;
-    a.workspace = x->workspace;
-    a.stream = x->stream;
+    const struct arrays a = {.q = x->q, .k = x->k, .v = x->v, .o = x->answer, .lse = x->lse,
+                             .workspace = x->workspace, .stream = x->stream};
     if (p->dtype == F16) launch_for<F16, true, F32>(plan_part(p), p, &a);
     else launch_for<BF16, true, F32>(plan_part(p), p, &a);
 }

@@ -25,14 +25,8 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     struct problem taken = *p; /* a mask that hides nothing, for the counter */
     taken.causal = 1;
     if (!p->causal) taken.shift = (ptrdiff_t)p->seqlen_q;
-    struct arrays a = {};
-    a.q = x->q;
-    a.k = x->k;
-    a.v = x->v;
-    a.o = x->o;
-    a.lse = x->lse;
-    a.workspace = x->workspace;
-    a.stream = x->stream;
+    const struct arrays a = {.q = x->q, .k = x->k, .v = x->v, .o = x->o, .lse = x->lse,
+                             .workspace = x->workspace, .stream = x->stream};
     struct params params = params_of(&taken, &a, C::Br, C::Bc);
     params.q = piece_map(x->q, p, p->heads_q, p->seqlen_q, x->q_rows, p->head_dim, C::Br);
     params.k = piece_map(x->k, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim, C::Bc);

@@ -28,19 +28,14 @@ void fold_piece(struct gpu *g, const struct piece *x, const char *keys, size_t n
 {
     struct problem p = problem_of_piece(&whole, x);
     size_t size = dtype_size(p.dtype), d = p.head_dim_v, first = x->rows.first;
-    struct part part = {};
-    part.q = g->q + first * p.head_dim * size;
-    part.k = keys + x->cols.first * p.head_dim * size;
-    part.v = keys + p.batch * p.heads_kv * n_keys * p.head_dim * size + x->cols.first * d * size;
-    part.q_rows = g->n_q;
-    part.k_rows = n_keys;
-    part.o = (char *)g->o + first * d * size;
-    part.answer = g->part + first * d;
-    part.lse = lse_of_part(g) + first;
-    part.merges = merges;
-    part.keeps = keeps;
-    part.workspace = g->workspace;
-    part.stream = g->compute;
+    const char *values = keys + p.batch * p.heads_kv * n_keys * p.head_dim * size;
+    const struct part part = {.q = g->q + first * p.head_dim * size,
+                              .k = keys + x->cols.first * p.head_dim * size,
+                              .v = values + x->cols.first * d * size,
+                              .q_rows = g->n_q, .k_rows = n_keys,
+                              .o = (char *)g->o + first * d * size, .answer = g->part + first * d,
+                              .lse = lse_of_part(g) + first, .merges = merges, .keeps = keeps,
+                              .workspace = g->workspace, .stream = g->compute};
     if (is_split(&p)) part_split(&p, &part);
     else part_tuned(&p, &part);
 }

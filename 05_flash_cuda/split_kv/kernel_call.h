@@ -169,21 +169,15 @@ static size_t heads_of_group(const struct problem *p)
 
 static struct call call_of(const struct problem *p, const struct arrays *a)
 {
-    struct call c = {};
-    c.is_plain = is_plain(p);
-    c.sequences = sequences_of(p, a);
-    c.q = steps_of(strides_of_q(p)), c.k = steps_of(strides_of_k(p));
-    c.v = steps_of(strides_of_v(p)), c.o = steps_of(strides_of_o(p));
-    c.bias = steps_of(p->has_bias_strides ? p->bias_strides : strides{0, 0, p->seqlen_k});
-    c.page_table = p->page_size ? a->page_table : NULL;
-    c.page_size = (int)p->page_size;
-    c.pages_per_sequence = (int)p->pages_per_sequence;
-    c.heads_of_group = (int)heads_of_group(p);
-    c.lse_rows = (int)stored_queries(p);
-    c.softcap = p->softcap;
-    c.sinks = p->has_sinks ? a->sinks : NULL;
-    c.k_scale = a->k_scale, c.v_scale = a->v_scale;
-    return c;
+    return {.is_plain = is_plain(p), .sequences = sequences_of(p, a),
+            .q = steps_of(strides_of_q(p)), .k = steps_of(strides_of_k(p)),
+            .v = steps_of(strides_of_v(p)), .o = steps_of(strides_of_o(p)),
+            .bias = steps_of(p->has_bias_strides ? p->bias_strides : strides{0, 0, p->seqlen_k}),
+            .page_table = p->page_size ? a->page_table : NULL, .page_size = (int)p->page_size,
+            .pages_per_sequence = (int)p->pages_per_sequence,
+            .heads_of_group = (int)heads_of_group(p), .lse_rows = (int)stored_queries(p),
+            .softcap = p->softcap, .sinks = p->has_sinks ? a->sinks : NULL,
+            .k_scale = a->k_scale, .v_scale = a->v_scale};
 }
 
 /* Whether rows are a multiple of 16 bytes apart: those of k and v have `bytes` a number, q's have 2. */

@@ -158,9 +158,7 @@ static void launch_read(const void *from, size_t bytes, void *sink)
 {
     int sms = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)sms * 8);
-    config.blockDim = dim3(256);
+    const cudaLaunchConfig_t config = {.gridDim = dim3((unsigned)sms * 8), .blockDim = dim3(256)};
     CUDA_CHECK(cudaLaunchKernelEx(&config, read_kernel, (const float4 *)from,
                                   bytes / sizeof(float4), (float *)sink));
 }

@@ -44,9 +44,7 @@ static __global__ void noise_kernel(void *x, size_t n, int dtype)
 
 static void fill_noise(void *x, size_t n, int dtype)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(1024);
-    config.blockDim = dim3(256);
+    const cudaLaunchConfig_t config = {.gridDim = dim3(1024), .blockDim = dim3(256)};
     CUDA_CHECK(cudaLaunchKernelEx(&config, noise_kernel, x, n, dtype));
 }
 

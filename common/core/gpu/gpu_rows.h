@@ -147,15 +147,11 @@ static inline cudaLaunchConfig_t launch_of(size_t blocks, int threads,
                                            size_t shared_bytes, void *stream)
 {
     const size_t wide = (size_t)1 << 30;
-    cudaLaunchConfig_t config = {};
-    if (blocks <= wide)
-        config.gridDim = dim3((unsigned)(blocks ? blocks : 1));
-    else
-        config.gridDim = dim3((unsigned)wide, (unsigned)((blocks + wide - 1) / wide));
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = (cudaStream_t)stream;
-    return config;
+    const dim3 grid = blocks <= wide
+                          ? dim3((unsigned)(blocks ? blocks : 1))
+                          : dim3((unsigned)wide, (unsigned)((blocks + wide - 1) / wide));
+    return {.gridDim = grid, .blockDim = dim3((unsigned)threads),
+            .dynamicSmemBytes = shared_bytes, .stream = (cudaStream_t)stream};
 }
 
 static __device__ inline size_t block_number(void)
@@ -168,11 +164,7 @@ static __device__ inline size_t block_number(void)
 template <int PASSES, int EXPS> static struct cost traffic(const struct problem *p)
 {
     const double n = (double)p->rows * (double)p->cols;
-    struct cost c = {};
-    c.passes = PASSES;
-    c.bytes = PASSES * n * (double)dtype_size(p->dtype);
-    c.exps = EXPS * n;
-    return c;
+    return {.passes = PASSES, .bytes = PASSES * n * (double)dtype_size(p->dtype), .exps = EXPS * n};
 }
 
 /* f((const T *)x, (T *)y) with the element type T of the problem. */
