@@ -138,8 +138,8 @@ def take_harness(here):
     the options with which make takes their configuration for unchanged."""
     shutil.rmtree(ROOT / here, ignore_errors=True)
     shutil.copytree(BUILD / "obj/common", ROOT / here / "obj/common")
-    for name in ("measurement/ceiling.o", "program/built_for.o"):
-        (ROOT / here / "obj/common" / name).unlink(missing_ok=True)
+    for name in ("measurement/ceiling.o", "program/processor.o"):
+        (ROOT / here / "obj/common/core" / name).unlink()
     configs = [shutil.copy2(path, ROOT / here) for path in BUILD.glob("config*")]
     return [word for path in configs for word in ("-o", os.path.relpath(path, ROOT))]
 

@@ -1,9 +1,6 @@
 /* model_check.h: the quick cases of `check` for one attention function in bf16. */
 #pragma once
 
-#include <math.h>
-#include <omp.h>
-
 #include "program/options.h"
 
 extern const struct variant bf16_amx; /* has the same promises and types */

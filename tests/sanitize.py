@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from helpers import BUILD, OUTSIDE, ROOT, STAGES, run
+from helpers import BUILD, FIXTURE, OUTSIDE, ROOT, STAGES, run
 
 ASAN = "-O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow"
 
@@ -79,11 +79,10 @@ def test_thread():
 def test_valgrind(place):
     if not shutil.which("valgrind"):
         pytest.skip("no valgrind")
-    files = [word for name in "qkv" for word in (f"--{name}", f"tests/fixture/{name}.npy")]
     with Build("valgrind", "build", "ARCH_FLAGS=-march=x86-64-v3", flags="-g") as build:
         for stage in STAGES[:4]:
-            for words in ([*files, "--o", place / "o.npy", "--causal"],
-                          ["--x", files[1], "--y", place / "y.npy"]):
+            for words in ([*FIXTURE, "--o", place / "o.npy", "--causal"],
+                          ["--x", FIXTURE[1], "--y", place / "y.npy"]):
                 build.run("valgrind", "-q", "--error-exitcode=9",
                           f"--log-file={build.logs}/{stage}.%p", f"BUILD/{stage}", "run", *words)
 

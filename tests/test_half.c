@@ -17,14 +17,9 @@ struct format {
     uint16_t (*narrow)(float);
 };
 
-static float widen_half(uint16_t h) { return half_to_float(h); }
-static uint16_t narrow_half(float x) { return float_to_half(x); }
-static float widen_bfloat(uint16_t b) { return bfloat_to_float(b); }
-static uint16_t narrow_bfloat(float x) { return float_to_bfloat(x); }
-
 static const struct format formats[] = {
-    { "float16", 10, 15, 0x7c00, widen_half, narrow_half },
-    { "bfloat16", 7, 127, 0x7f80, widen_bfloat, narrow_bfloat },
+    { "float16", 10, 15, 0x7c00, half_to_float, float_to_half },
+    { "bfloat16", 7, 127, 0x7f80, bfloat_to_float, float_to_bfloat },
 };
 
 /* The value of the non-negative bits u; that of infinity is the next power of two. */

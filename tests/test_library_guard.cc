@@ -2,7 +2,6 @@
  * goes on and nothing is printed. */
 #include <criterion/criterion.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "harness.h"
 

@@ -10,8 +10,6 @@
  * A warp works on a row: its lanes share the columns, and all compute the row's factors. */
 #pragma once
 
-#include "harness.h"
-#include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 
 #include "monoid.h"

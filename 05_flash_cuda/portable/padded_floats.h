@@ -4,9 +4,6 @@
  * different lanes read at the same column, lie in different banks. */
 #pragma once
 
-#include "harness.h"
-#include "gpu/cuda_check.h"
-
 /* Copies rows to shared memory.   from (n, cols)
  *   to (n_rows, D + 4)  what lies beyond `from` becomes 0, up to column D */
 template <int D, int THREADS>

@@ -3,8 +3,6 @@
 
 #include <omp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include <map>

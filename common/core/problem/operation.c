@@ -1,7 +1,6 @@
 /* operation.c: the operations, and what follows from their entries. */
 #include "problem/operation.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "problem/layout.h"

@@ -2,7 +2,6 @@
 #include "problem/quantise.h"
 
 #include "problem/dtype.h"
-#include "problem/host_memory.h"
 
 size_t scale_at(const struct problem *p, const struct arrays *a, enum array i, size_t row)
 {

@@ -3,11 +3,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "problem/dtype.h"
-#include "problem/host_memory.h"
 
 /* NULL, or which guard was written to. */
 static const char *damage(const struct output *out)

@@ -1,7 +1,6 @@
 /* inputs_layout.c: strides, packed sequences and pages of a case, its problem and its arrays. */
 #include "verification/case_list.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "problem/dtype.h"
