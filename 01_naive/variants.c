@@ -15,10 +15,7 @@ static struct cost cost(const struct problem *p)
 const struct variant naive = {
     .name = "naive", .idea = "exp(x) / sum exp(x); S and P stored",
     .types = TYPE(F32),
-    .supports = SCORE_FEATURES,
-    .max_score = 60,
-    .isolates_v = 1,
-    .cost = cost,
+    .supports = SCORE_FEATURES, .max_score = 60, .isolates_v = 1, .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},
     .stores_scores = 1,

@@ -35,7 +35,6 @@ static size_t workspace(const struct problem *p)
 
 const struct variant naive_threads = {
     .name = "threads", .idea = "rows, or parts of one, on all cores",
-    .all_cores = 1, NAIVE_FAST,
-    .workspace = workspace,
+    .all_cores = 1, NAIVE_FAST, .workspace = workspace,
     .does = {{OP_SOFTMAX, softmax_threads}},
 };

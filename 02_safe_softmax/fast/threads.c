@@ -71,8 +71,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant safe_threads = {
     .name = "threads", .idea = "all cores; exp stored",
-    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU,
-    .workspace = workspace,
+    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU, .workspace = workspace,
     .cost = cost_reload,
     .by_head = {{OP_ATTENTION, attention_head}},
     .stores_scores = 1,

@@ -21,8 +21,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant online_threads = {
     .name = "threads", .idea = "one_look on all cores",
-    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU,
-    .workspace = workspace,
+    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU, .workspace = workspace,
     .cost = cost_streaming_large,
     .by_head = {{OP_ATTENTION, attention_head}},
     .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads}},

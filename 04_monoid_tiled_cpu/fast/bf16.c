@@ -75,17 +75,14 @@ static struct cost cost(const struct problem *p)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16", .idea = "pairs of bf16",
-    SERVES(TYPE(BF16)), .all_cores = 1,
-    .lacks = lacks_dot_bf16,
+    SERVES(TYPE(BF16)), .all_cores = 1, .lacks = lacks_dot_bf16,
     .workspace = dot_bf16_workspace, .cost = cost,
     .does = {{OP_ATTENTION, dot_bf16_attention}},
 };
 
 const struct variant bf16_amx = {
     .name = "amx", .idea = "AMX tiles",
-    SERVES(TYPE(BF16)), .all_cores = 1,
-    .lacks = lacks_amx,
-    .matrix_flops = amx_products,
+    SERVES(TYPE(BF16)), .all_cores = 1, .lacks = lacks_amx, .matrix_flops = amx_products,
     .workspace = amx_workspace, .cost = cost,
     .does = {{OP_ATTENTION, amx_attention}},
 };

@@ -345,8 +345,7 @@ const struct variant gradient_all_cores = {
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_BACKWARD, gradient}},
 };

@@ -51,8 +51,7 @@ static size_t workspace(const struct problem *p)
 #ifndef BESIDE_RUNG_4
 const struct variant threads = {
     .name = "threads", .idea = "tiles on all cores, in 16 parts",
-    .all_cores = 1, RUNG,
-    .workspace = workspace,
+    .all_cores = 1, RUNG, .workspace = workspace,
     .does = {{OP_ATTENTION, attention}},
 };
 #endif

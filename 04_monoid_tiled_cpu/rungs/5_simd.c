@@ -9,7 +9,6 @@
 
 const struct variant simd = {
     .name = "simd", .idea = "8 sums for each dot product",
-    .all_cores = 1, RUNG,
-    .workspace = workspace,
+    .all_cores = 1, RUNG, .workspace = workspace,
     .does = {{OP_ATTENTION, attention}},
 };

@@ -208,8 +208,7 @@ const struct variant form_lse = {
     .name = "lse_form", .idea = "lse in place of the maximum",
     .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES,
     .max_score = 24, .max_keys = 8192, /* each tile rounds lse: T |lse| u */
-    .masked_rows = 1, .isolates_v = 1,
-    .workspace = workspace_block, .cost = fold_cost,
+    .masked_rows = 1, .isolates_v = 1, .workspace = workspace_block, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_lse}},
 };
 

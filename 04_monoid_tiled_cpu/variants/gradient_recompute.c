@@ -29,7 +29,6 @@ static struct cost cost(const struct problem *p)
 
 const struct variant gradient_recompute = {
     .name = "gradient_recompute", .idea = "P from lse, nothing stored",
-    GRADIENT,
-    .cost = cost,
+    GRADIENT, .cost = cost,
     .does = {{OP_BACKWARD, backward}},
 };

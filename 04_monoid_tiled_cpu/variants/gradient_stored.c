@@ -39,7 +39,6 @@ static struct cost cost(const struct problem *p)
 
 const struct variant gradient_stored = {
     .name = "gradient_stored", .idea = "P and dS are stored",
-    GRADIENT, .workspace = workspace,
-    .cost = cost,
+    GRADIENT, .workspace = workspace, .cost = cost,
     .does = {{OP_BACKWARD, backward}},
 };

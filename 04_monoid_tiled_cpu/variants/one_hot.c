@@ -37,7 +37,6 @@ static struct cost cost(const struct problem *p)
 
 const struct variant one_hot = {
     .name = "one_hot", .idea = "fold of one-hot vectors",
-    ASIDE, .refuses = refuses,
-    .cost = cost,
+    ASIDE, .refuses = refuses, .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };

@@ -38,7 +38,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 const struct variant sinks = {
     .name = "sinks", .idea = "a sink is one more element",
     .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES | WITH_SINKS,
-    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
-    .cost = fold_cost,
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1, .cost = fold_cost,
     .does = {{OP_ATTENTION, attention}},
 };
