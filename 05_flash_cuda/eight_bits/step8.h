@@ -153,8 +153,10 @@ static __device__ __forceinline__ void take_sums(consumer8<C> &x, memory8<C> &sm
     }
 }
 
-/* Weighs the block again with its maximum, which gets the largest weight that leaves room for the others
- * of its row: the rows of a warp differ.  `l` is the rows' l without the block.  It is not in o yet. */
+/* Weighs the block again with its maximum.  That gets a large weight where it is alone in its row, so that
+ * small weights survive beside it, and else one that leaves room: a row whose other weights add up would
+ * soon be weighed again.  The rows of a warp differ.  `l` is the rows' l without the block.  It is not in
+ * o yet. */
 template <class C>
 static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &sm, int n,
                                                    const float (&l)[2], uint32_t (&p)[C::WEIGHTS])
@@ -169,10 +171,10 @@ static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &
         weigh<C>(x.s, x.rows, x.c, p);
         again = false;
         for (int i = 0; i < 2; i++) { /* the four threads of a row agree */
-            float most = x.rows.l[i] - before[i];
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            if (most <= C::LIMIT_OF_SUM || largest[i] <= C::LARGEST) continue;
+            float sum = x.rows.l[i] - before[i];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (sum <= C::SUM_ALONE || largest[i] <= C::LARGEST) continue;
             largest[i] = C::LARGEST;
             again = true;
         }

@@ -27,11 +27,12 @@ struct config8 {
     static constexpr bool LATE_TURN = LATE; /* it passes when the scores are ready (rung 14) */
     static constexpr int WEIGHTS = WIDE ? Bc / 4 : Bc / 8; /* registers */
     /* The exponent of the largest weight: of the first block; of a block weighed again, so that small
-     * weights survive beside a large one; and where that one is not alone, so that Bc / 4 equal
-     * weights do not pass the limit, or a row is weighed twice for ever. */
+     * weights survive beside a large one; and where that one is not alone, because the row's weights
+     * add up to more, so that Bc / 4 equal weights do not pass the limit, or a row is weighed twice
+     * for ever.  Alone: the others of the row together leave their like in later blocks room. */
     static constexpr int FIRST_LARGEST = WIDE ? 0 : 6, ALONE = WIDE ? 0 : 8;
     static constexpr int LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
-    static constexpr float LIMIT_OF_SUM = WIDE ? 64.0f : 448.0f;
+    static constexpr float LIMIT_OF_SUM = WIDE ? 64.0f : 448.0f, SUM_ALONE = 320.0f;
     static_assert((Bc / 4 << LARGEST) <= LIMIT_OF_SUM, "see LARGEST");
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
