@@ -34,13 +34,14 @@ def test_a_view_of_other_sign_has_its_sign():
 
 def both_ways(monkeypatch, function, *arrays, **options):
     """The quick way is taken, and gives what the general way gives."""
-    from five_steps import quick, torch_operations
+    from five_steps import operations, quick, torch_operations
     if quick._tensors is None:
         pytest.skip("the package's extension was not built, or PyTorch is older than 2.10")
     with monkeypatch.context() as change:
         change.setattr(quick, "_tensors", None)
         general = getattr(five_steps, function)(*arrays, return_lse=True, **options)
     with monkeypatch.context() as change:
+        change.setattr(operations, "decode_call", None)
         for name in ("attention_call", "decode_call"):
             change.setattr(torch_operations, name, None)
         quickly = getattr(five_steps, function)(*arrays, return_lse=True, **options)
@@ -76,6 +77,9 @@ def test_decoding_takes_the_quick_way(monkeypatch, queries):
         both_ways(monkeypatch, "decode", q, *(a.transpose(1, 2) for a in cache), None, keys)
         both_ways(monkeypatch, "decode", q, *cache, None, keys, layout="pages_first", window=4)
         both_ways(monkeypatch, "decode", q, *pools, table, keys, sinks=torch.randn(4), scale=0.2)
+        for codes in (torch.int8, torch.float8_e4m3fn):
+            both_ways(monkeypatch, "decode", q, *((8 * a).to(codes) for a in pools), table, keys,
+                      k_scale=torch.rand(3, 2), v_scale=torch.rand(3, 2))
 
 
 def test_what_looks_like_an_earlier_call_may_be_refused():

@@ -29,7 +29,7 @@ struct exchange {
     int (*stream_of)(int32_t device, int32_t number, void **stream);
 };
 
-enum { ON_CPU = 1, ON_CUDA = 2, FLOATS = 2, BFLOATS = 4, MOST_RANK = 4 };
+enum { ON_CPU = 1, ON_CUDA = 2, INTEGERS = 0, FLOATS = 2, BFLOATS = 4, E4M3S = 10, MOST_RANK = 4 };
 enum order { HEADS_ROWS, ROWS_HEADS, ONE_ROW }; /* the dimensions of an array before its last */
 
 /* What setup() is given; by device: the library's functions, and (shape, strides, type) -> tensor. */
@@ -84,8 +84,13 @@ static int type_of(const struct tensor *t)
     if (t->lanes != 1 || (t->device != ON_CPU && t->device != ON_CUDA)) return -1;
     if (t->code == FLOATS && t->bits == 32) return FIVE_STEPS_F32;
     if (t->code == FLOATS && t->bits == 16) return FIVE_STEPS_F16;
+    if (t->code == E4M3S && t->bits == 8) return FIVE_STEPS_E4M3;
+    if (t->code == INTEGERS && t->bits == 8) return FIVE_STEPS_INT8;
     return t->code == BFLOATS && t->bits == 16 ? FIVE_STEPS_BF16 : -1;
 }
+
+/* Is it a type of codes, whose numbers have a scale? */
+static int is_coded(int type) { return type == FIVE_STEPS_E4M3 || type == FIVE_STEPS_INT8; }
 
 /* Are they of one kind, on one device? */
 static int alike(const struct tensor *a, const struct tensor *b)
@@ -93,14 +98,16 @@ static int alike(const struct tensor *a, const struct tensor *b)
     return type_of(a) == type_of(b) && a->device == b->device && a->number == b->number;
 }
 
-/* Writes q, k and v into the problem.  keys: of a decoding step; SIZE_MAX: as many as k has.
- * 0: they do not fit together. */
+/* Writes q, k and v into the problem.  keys: of a decoding step, whose cache may have 8 bits; SIZE_MAX: as
+ * many as k has.  0: they do not fit together. */
 static int describe(struct five_steps_attention_problem *p, const struct rows *q,
                     const struct rows *k, const struct rows *v, size_t keys)
 {
     int packed = p->cu_seqlens_q != NULL, pages = p->page_table != NULL;
-    if (type_of(&q->t) < 0 || !alike(&q->t, &k->t) || !alike(&q->t, &v->t) ||
-        k->t.rank != v->t.rank || k->batch != v->batch || k->heads != v->heads ||
+    int coded = keys != SIZE_MAX && is_coded(type_of(&k->t)) && k->t.device == q->t.device &&
+                k->t.number == q->t.number;
+    if (type_of(&q->t) < 0 || is_coded(type_of(&q->t)) || !(coded || alike(&q->t, &k->t)) ||
+        !alike(&k->t, &v->t) || k->t.rank != v->t.rank || k->batch != v->batch || k->heads != v->heads ||
         k->rows != v->rows || k->width != q->width ||
         (packed && q->t.rank != 3) || k->t.rank != (keys == SIZE_MAX ? q->t.rank : MOST_RANK) ||
         (keys != SIZE_MAX && !pages && keys > k->rows) ||
@@ -108,6 +115,7 @@ static int describe(struct five_steps_attention_problem *p, const struct rows *q
         return 0;
     p->device = q->t.device == ON_CPU ? FIVE_STEPS_CPU : FIVE_STEPS_GPU;
     p->type = type_of(&q->t);
+    p->kv_type = coded ? type_of(&k->t) : 0;
     p->heads_q = q->heads, p->heads_kv = k->heads;
     p->head_dim = q->width, p->head_dim_v = v->width;
     if (packed) {
@@ -196,6 +204,7 @@ static int ask(const struct five_steps_attention_problem *p, int device, enum pa
     const void **given[] = {(const void **)&x.lse, (const void **)&x.bias, (const void **)&x.sinks,
                             (const void **)&x.cu_seqlens_q, (const void **)&x.cu_seqlens_k,
                             (const void **)&x.page_table, (const void **)&x.seqlens_k,
+                            (const void **)&x.k_scale, (const void **)&x.v_scale,
                             (const void **)&x.dsinks};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (*given[i]) *given[i] = last; /* whether it is there */

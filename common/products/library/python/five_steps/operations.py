@@ -181,9 +181,9 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     if eight_bits.is_coded(q, k_pages, v_pages) or any(a is not None for a in scales):
         codes = eight_bits.check(q, k_pages, v_pages, scales)
         q = eight_bits.as_numbers(kind_of({"q": q}), q)
-    if is_tensor(q) and codes is None and out is None and alibi_slopes is None and k_new is None:
-        results = torch_operations().repeated_decode(
-            (q, k_pages, v_pages, page_table, sinks), seqlen_k, max_seqlen_k, given, bool(return_lse))
+    if is_tensor(q) and q_scale is None and out is None and alibi_slopes is None and k_new is None:
+        results = torch_operations().repeated_decode((q, k_pages, v_pages, page_table, sinks), seqlen_k,
+                                                     max_seqlen_k, given, scales[1:], bool(return_lse))
         if results:
             return results if return_lse else results[0]
     if isinstance(seqlen_k, (list, tuple)):

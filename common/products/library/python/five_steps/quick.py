@@ -84,7 +84,8 @@ def _field(name, value):
 
 def _array(name, a, shape, q, dtype=torch.int32):
     """The field for an array that lies as the library wants it."""
-    if a.dtype is not dtype or a.shape != shape or a.device != q.device or not a.is_contiguous():
+    if not isinstance(a, torch.Tensor) or a.dtype is not dtype or a.shape != shape or (
+            a.device != q.device or not a.is_contiguous()):
         raise General
     return _field(name, a.data_ptr())
 
@@ -164,8 +165,9 @@ def gradients(d_o, o, lse, arrays, given):
     return results and (*results, d_sinks)
 
 
-def decode(arrays, keys, longest, given, return_lse):
-    """The same of a decoding step.  keys: a number, or of each sequence; longest: of these."""
+def decode(arrays, keys, longest, given, scales, return_lse):
+    """The same of a decoding step.  keys: a number, or of each sequence; longest: of these.  scales: of
+    k and v in 8 bits."""
     q, k, v, table, sinks = arrays
     if k is None or v is None or type(given[1]) not in _WHOLE:
         return None
@@ -187,6 +189,10 @@ def decode(arrays, keys, longest, given, return_lse):
         keys = min(longest or (room if keys.is_cuda else int(keys.max())), room)
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1], q, torch.float32)
+    for name, scale in zip(("k_scale", "v_scale"), scales):
+        if scale is not None:
+            fields += _array(name, scale, (q.shape[0], k.shape[2 if order_k == ROWS_HEADS else 1]), q,
+                             torch.float32)
     if type(keys) is not int or not 0 < keys <= room:
         return None
     return _tensors.attention(ready[0], ONE_ROW if short else ROWS_HEADS, order_k, keys, q, k, v, fields,
