@@ -30,13 +30,7 @@ static const char *picks(const struct problem *p) { return split_picks(plan(p));
 
 static const char *refuses(const struct problem *p)
 {
-    if (!p->cache) return "keys and values in 16 bits";
-    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
-    if (p->head_dim % 16 || p->head_dim_v % 16)
-        return "a head_dim that is no multiple of 16";
-    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
-    if (!copies_of_16_bytes(p, 1)) return "a stride that is no multiple of 16 bytes";
-    return split_refuses(p, MOST_ROWS);
+    return p->cache ? tiles_refuse(p, 1, MOST_ROWS) : "keys and values in 16 bits";
 }
 
 static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }

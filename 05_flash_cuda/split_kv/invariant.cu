@@ -354,14 +354,10 @@ static size_t workspace(const struct problem *p)
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
-    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
-    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
-    if (!copies_of_16_bytes(p)) return "a stride that is no multiple of 16 bytes";
     if (p->head_dim > 128 && 3 * sizeof(struct key_stage<256>) > shared_memory_limit())
         return "a head_dim above 128 without 192 KB of shared memory";
     if (p->seqlen_k > 1 << 25 || rows_of_group(p) > 1 << 22) return "more than 2^25 keys";
-    return split_refuses(p, LONGEST);
+    return tiles_refuse(p, 2, LONGEST);
 }
 
 static const char *picks(const struct problem *p)

@@ -259,6 +259,20 @@ static void launch_for(struct parts parts, const struct problem *p, const struct
     else launch<T, KV, 256, PLAIN, RESULT>(parts, p, a);
 }
 
+/* What tiles of 16 keys do not take, or more queries for a key head than most_rows.
+ *   bytes  of a number of k and v */
+[[maybe_unused]] static const char *tiles_refuse(const struct problem *p, size_t bytes,
+                                                 size_t most_rows)
+{
+    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+    if ((p->head_dim | p->head_dim_v) % (16 / bytes))
+        return bytes == 1 ? "a head_dim that is no multiple of 16"
+                          : "a head_dim that is no multiple of 8";
+    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
+    if (!copies_of_16_bytes(p, bytes)) return "a stride that is no multiple of 16 bytes";
+    return split_refuses(p, most_rows);
+}
+
 #ifndef PART_OF_A_PROBLEM /* multi_gpu/part_split.cu launches the kernel in its own way */
 template <enum dtype T>
 static void attention_in(const struct problem *p, const struct arrays *a)
@@ -277,15 +291,7 @@ static size_t workspace(const struct problem *p) { return workspace_of(p, plan(p
 
 static const char *picks(const struct problem *p) { return split_picks(plan(p)); }
 
-static const char *refuses(const struct problem *p)
-{
-    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
-    if (p->head_dim % 8 || p->head_dim_v % 8)
-        return "a head_dim that is no multiple of 8";
-    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
-    if (!copies_of_16_bytes(p)) return "a stride that is no multiple of 16 bytes";
-    return split_refuses(p, MOST_ROWS);
-}
+static const char *refuses(const struct problem *p) { return tiles_refuse(p, 2, MOST_ROWS); }
 
 /* K and V once for every 16 queries of a key head; parts are small. */
 static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }

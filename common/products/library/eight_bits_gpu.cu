@@ -24,9 +24,9 @@ static __device__ inline float number_of(enum dtype type, uint8_t code)
 #endif
 }
 
-static __device__ inline uint8_t code_of(enum dtype type, float x)
+static __device__ inline uint8_t code_of(int type, float x)
 {
-    if (type == INT8) return (uint8_t)(int8_t)rintf(fminf(fmaxf(x, -127.0f), 127.0f));
+    if (type == FIVE_STEPS_INT8) return (uint8_t)(int8_t)rintf(fminf(fmaxf(x, -127.0f), 127.0f));
 #ifdef __CUDACC__
     return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
 #else
@@ -101,30 +101,22 @@ void backend_widen(const struct problem *p, const struct arrays *a, enum array i
 
 /* ---- Numbers to codes.  A warp has a row, lane l columns PER l ... PER l + PER - 1. ---- */
 
-struct quantised {
-    const void *x;
-    struct strides by;
-    unsigned heads;
-    size_t rows;
-    enum dtype to;
-    int smooth, rotate;
-    uint8_t *codes;
-    float *scale, *mean;
-};
+using quantised = struct five_steps_quantise_problem;
 constexpr size_t MOST_PARTS = 64; /* of a head's rows, one for a block */
 
 template <class T, int PER>
-static __device__ inline void load_row(const struct quantised &q, size_t j, float (&x)[PER])
+static __device__ inline void load_row(const quantised &q, size_t j, float (&x)[PER])
 {
-    const T *head = (const T *)q.x + blockIdx.x / q.heads * q.by.batch + blockIdx.x % q.heads * q.by.head;
-    const auto row = ((const struct packed<T, PER> *)(head + j * q.by.row))[threadIdx.x % WARP];
+    const unsigned b = blockIdx.x / (unsigned)q.heads, h = blockIdx.x % (unsigned)q.heads;
+    const T *head = (const T *)q.x + b * q.strides.batch + h * q.strides.head;
+    const auto row = ((const struct packed<T, PER> *)(head + j * q.strides.row))[threadIdx.x % WARP];
 #pragma unroll
     for (int e = 0; e < PER; e++) x[e] = (float)row.e[e];
 }
 
 /* The same less the mean row, rotated: rotate_row() in vector/codes8.h. */
 template <class T, int PER>
-static __device__ inline void prepare_row(const struct quantised &q, size_t j, float (&x)[PER])
+static __device__ inline void prepare_row(const quantised &q, size_t j, float (&x)[PER])
 {
     const int lane = threadIdx.x % WARP;
     load_row<T>(q, j, x);
@@ -154,7 +146,7 @@ static __device__ inline void prepare_row(const struct quantised &q, size_t j, f
 
 /* sums [batch * heads, parts, head_dim]: of each block's rows, in a fixed order. */
 template <class T, int PER>
-static __global__ __launch_bounds__(THREADS) void sum_kernel(const struct quantised q, float *sums)
+static __global__ __launch_bounds__(THREADS) void sum_kernel(const quantised q, float *sums)
 {
     float (&warps)[WARPS][WARP * PER] = dynamic_shared<float[WARPS][WARP * PER]>();
     float sum[PER] = {}, x[PER];
@@ -172,7 +164,7 @@ static __global__ __launch_bounds__(THREADS) void sum_kernel(const struct quanti
 }
 
 /* Block b * heads + h: the mean row, a column for each thread. */
-static __global__ __launch_bounds__(THREADS) void mean_kernel(const struct quantised q, const float *sums,
+static __global__ __launch_bounds__(THREADS) void mean_kernel(const quantised q, const float *sums,
                                                               int parts)
 {
     float sum = 0.0f;
@@ -182,7 +174,7 @@ static __global__ __launch_bounds__(THREADS) void mean_kernel(const struct quant
 
 /* scale = the largest number / the largest code, of e4m3 the next power of two; 0 before. */
 template <class T, int PER>
-static __global__ __launch_bounds__(THREADS) void scale_kernel(const struct quantised q)
+static __global__ __launch_bounds__(THREADS) void scale_kernel(const quantised q)
 {
     float most = 0.0f, x[PER];
     EACH_ROW(j) {
@@ -190,14 +182,14 @@ static __global__ __launch_bounds__(THREADS) void scale_kernel(const struct quan
 #pragma unroll
         for (int e = 0; e < PER; e++) most = fmaxf(most, fabsf(x[e]));
     }
-    most = lanes_max<WARP>(most) / (q.to == INT8 ? 127.0f : 448.0f);
+    most = lanes_max<WARP>(most) / (q.to == FIVE_STEPS_INT8 ? 127.0f : 448.0f);
     unsigned bits = __float_as_uint(most);
-    if (q.to == E4M3) bits = (bits + 0x7fffffu) & 0xff800000u;
+    if (q.to == FIVE_STEPS_E4M3) bits = (bits + 0x7fffffu) & 0xff800000u;
     if (threadIdx.x % WARP == 0) atomicMax((unsigned *)&q.scale[blockIdx.x], bits);
 }
 
 template <class T, int PER>
-static __global__ __launch_bounds__(THREADS) void code_kernel(const struct quantised q)
+static __global__ __launch_bounds__(THREADS) void code_kernel(const quantised q)
 {
     const float scale = q.scale[blockIdx.x];
     float x[PER];
@@ -206,17 +198,12 @@ static __global__ __launch_bounds__(THREADS) void code_kernel(const struct quant
         prepare_row<T>(q, j, x);
 #pragma unroll
         for (int e = 0; e < PER; e++) codes.e[e] = code_of(q.to, scale > 0.0f ? x[e] / scale : 0.0f);
-        ((struct packed<uint8_t, PER> *)(q.codes + (blockIdx.x * q.rows + j) * WARP * PER))
-            [threadIdx.x % WARP] = codes;
+        ((struct packed<uint8_t, PER> *)q.codes)[(blockIdx.x * q.rows + j) * WARP + threadIdx.x % WARP] = codes;
     }
 }
 
-template <class T, int PER> static void quantise_rows(const struct five_steps_quantise_problem *p)
+template <class T, int PER> static void quantise_rows(const quantised *p)
 {
-    const struct strides given = {p->strides.batch, p->strides.head, p->strides.row};
-    const struct quantised q = {p->x, strides_or(given, p->heads, p->rows, p->head_dim), (unsigned)p->heads,
-                                p->rows, p->to == FIVE_STEPS_INT8 ? INT8 : E4M3, p->smooth, p->rotate,
-                                (uint8_t *)p->codes, p->scale, p->mean};
     const size_t n = p->batch * p->heads, groups = p->rows / 32;
     cudaLaunchConfig_t config = launch_of(n, THREADS, 0, p->stream), of_head = config;
     const int parts = (int)(groups < 1 ? 1 : groups < MOST_PARTS ? groups : MOST_PARTS);
@@ -227,14 +214,14 @@ template <class T, int PER> static void quantise_rows(const struct five_steps_qu
         cudaLaunchConfig_t shared = config;
         shared.dynamicSmemBytes = sizeof(float) * THREADS * PER;
         of_head.blockDim.x = WARP * PER;
-        CUDA_CHECK(cudaLaunchKernelEx(&shared, sum_kernel<T, PER>, q, sums));
-        CUDA_CHECK(cudaLaunchKernelEx(&of_head, mean_kernel, q, (const float *)sums, parts));
+        CUDA_CHECK(cudaLaunchKernelEx(&shared, sum_kernel<T, PER>, *p, sums));
+        CUDA_CHECK(cudaLaunchKernelEx(&of_head, mean_kernel, *p, (const float *)sums, parts));
     }
-    CUDA_CHECK(cudaLaunchKernelEx(&config, scale_kernel<T, PER>, q));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, code_kernel<T, PER>, q));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, scale_kernel<T, PER>, *p));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, code_kernel<T, PER>, *p));
 }
 
-void backend_quantise(enum dtype type, const struct five_steps_quantise_problem *p)
+void backend_quantise(enum dtype type, const quantised *p)
 {
     auto of_type = [&]<class T>(T) {
         if (p->head_dim == 32) quantise_rows<T, 1>(p);

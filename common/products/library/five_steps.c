@@ -215,9 +215,7 @@ enum { WIDEST_ROW = 256 };
 static void prepare_row(enum dtype type, const struct five_steps_quantise_problem *p, size_t bh, size_t j,
                         const float *mean, float *x)
 {
-    const struct strides given = {p->strides.batch, p->strides.head, p->strides.row};
-    const struct strides s = strides_or(given, p->heads, p->rows, p->head_dim);
-    size_t at = bh / p->heads * s.batch + bh % p->heads * s.head + j * s.row;
+    size_t at = bh / p->heads * p->strides.batch + bh % p->heads * p->strides.head + j * p->strides.row;
     widen_row(type, (const char *)p->x + at * dtype_size(type), p->head_dim, x);
     for (size_t c = 0; mean && c < p->head_dim; c++) x[c] -= mean[c];
     if (p->rotate) rotate_row(x, p->head_dim);
@@ -275,8 +273,13 @@ static int quantise_call(void *context)
     if (!status) status = check_pointer(r, "codes", p->codes, n, r->on_gpu ? 16 : 1);
     if (!status) status = check_pointer(r, "scale", p->scale, n, sizeof(float));
     if (!status && p->smooth) status = check_pointer(r, "mean", p->mean, n, sizeof(float));
-    if (!status && n) (r->on_gpu ? backend_quantise : quantise_on_cpu)(r->given.dtype, p);
-    return status;
+    if (status || !n) return status;
+    const struct strides s = strides_or((struct strides){p->strides.batch, p->strides.head, p->strides.row},
+                                        p->heads, p->rows, p->head_dim);
+    struct five_steps_quantise_problem strided = *p;
+    strided.strides = (struct five_steps_strides){s.batch, s.head, s.row};
+    (r->on_gpu ? backend_quantise : quantise_on_cpu)(r->given.dtype, &strided);
+    return FIVE_STEPS_OK;
 }
 
 int five_steps_quantise(const struct five_steps_quantise_problem *p, struct five_steps_error *error)
