@@ -72,10 +72,7 @@ static struct call call_new(struct shape s, int device)
     return c;
 }
 
-static void call_free(struct call *c)
-{
-    inputs_free(c->in), outputs_free(&c->out);
-}
+static void call_free(struct call *c) { inputs_free(c->in), outputs_free(&c->out); }
 
 Test(library, a_workspace_that_is_too_small_is_refused)
 {

@@ -19,10 +19,7 @@ static size_t failing_workspace(const struct problem *)
     return went_on = 1;
 }
 
-static int lay_out(void *request)
-{
-    return request_layout((struct request *)request);
-}
+static int lay_out(void *request) { return request_layout((struct request *)request); }
 
 /* From inside of a variant, through the library's own C functions. */
 Test(library_guard, a_cuda_error_is_returned)

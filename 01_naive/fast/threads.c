@@ -28,10 +28,7 @@ static void softmax_threads(const struct problem *p, const struct arrays *a)
     for (size_t i = 0; i < rows; i++) softmax_row(x + i * n, y + i * n, n);
 }
 
-static size_t workspace(const struct problem *p)
-{
-    return states_bytes(p->cols);
-}
+static size_t workspace(const struct problem *p) { return states_bytes(p->cols); }
 
 const struct variant naive_threads = {
     .name = "threads", .idea = "rows, or parts of one, on all cores",

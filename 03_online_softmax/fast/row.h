@@ -14,10 +14,7 @@ struct vstate { vfloat m, l; };
 
 /* What stands in for m in a difference: 0 where nothing was seen, because
  * -INFINITY - -INFINITY is NaN. */
-INLINE vfloat shift_of_lanes(vfloat m)
-{
-    return vclear(vequal(m, vset(-INFINITY)), m);
-}
+INLINE vfloat shift_of_lanes(vfloat m) { return vclear(vequal(m, vset(-INFINITY)), m); }
 
 /* Online step of every lane.  Of the two exponentials of the rule one is exp(0) = 1, so one
  * exp(-|x - m|) does: it rescales l when x is the new maximum, and is added when it is not. */

@@ -14,10 +14,7 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
     rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look, subtract);
 }
 
-static size_t workspace(const struct problem *p)
-{
-    return states_bytes(p->cols);
-}
+static size_t workspace(const struct problem *p) { return states_bytes(p->cols); }
 
 const struct variant online_threads = {
     .name = "threads", .idea = "one_look on all cores",

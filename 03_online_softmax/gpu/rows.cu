@@ -66,10 +66,7 @@ static void online(const struct problem *p, const struct arrays *a)
     });
 }
 
-static size_t workspace(const struct problem *p)
-{
-    return p->rows * sizeof(struct state);
-}
+static size_t workspace(const struct problem *p) { return p->rows * sizeof(struct state); }
 
 GPU_VARIANT(gpu_online, "m, l in one loop",
     SAFE_ON_GPU(75, ALL_TYPES), .workspace = workspace, .cost = traffic<3, 2>,

@@ -46,10 +46,7 @@ static void tiles_begin(void)
     tile_configure(&shape);
 }
 
-static void tiles_end(void)
-{
-    tile_release();
-}
+static void tiles_end(void) { tile_release(); }
 
 /* 32 rows of c at a time, or the last 16: tiles 0 and 1 are the first 16 rows of sums, 2 and 3 the
  * others, 4 and 5 rows of a, 6 and 7 columns of b. */

@@ -78,10 +78,7 @@ static struct plan plan_of(const struct problem *p)
     return plan;
 }
 
-static size_t state_floats(const struct plan *plan)
-{
-    return Br * (plan->cols + 2);
-}
+static size_t state_floats(const struct plan *plan) { return Br * (plan->cols + 2); }
 
 static struct state state_at(const struct plan *plan, float *memory, size_t index)
 {

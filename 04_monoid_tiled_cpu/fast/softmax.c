@@ -72,10 +72,7 @@ void rows_logsoftmax(const struct problem *p, const struct arrays *a)
     rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look, subtract);
 }
 
-size_t rows_workspace(const struct problem *p)
-{
-    return states_bytes(p->cols);
-}
+size_t rows_workspace(const struct problem *p) { return states_bytes(p->cols); }
 
 struct cost rows_cost(const struct problem *p)
 {

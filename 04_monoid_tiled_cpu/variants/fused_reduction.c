@@ -122,10 +122,7 @@ static void move_products(struct pair *x, const float *s)
     x->t[0] += x->n * (x->s[0] - s[0]) * (x->s[1] - s[1]);
 }
 
-static float finish_products(const struct pair *x)
-{
-    return x->t[0] / x->n;
-}
+static float finish_products(const struct pair *x) { return x->t[0] / x->n; }
 
 const struct reduction reductions[] = {
     {"lse", lift_denominator, maximum, move_exponentials, finish_denominator},

@@ -18,10 +18,7 @@ template <class C> struct narrow_memory {
     any_work<C> work[2]; /* n < 0: there is no more */
 };
 
-static __device__ __forceinline__ uint32_t phase_of(int u)
-{
-    return u >> 1 & 1;
-}
+static __device__ __forceinline__ uint32_t phase_of(int u) { return u >> 1 & 1; }
 
 /* The barriers of place i of two. */
 template <class C> static __device__ __forceinline__ void init_place(narrow_memory<C> &sm, int i)

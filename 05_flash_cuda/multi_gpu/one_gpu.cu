@@ -2,9 +2,7 @@
  * split-KV for few queries. */
 #include <stdio.h>
 
-extern "C" {
 #include "gpu/gpu.h"
-}
 #include "part.h"
 #include "team.h"
 

@@ -14,10 +14,7 @@
 
 /* --- How a row is cut. --- */
 
-static int divide_up(size_t n, size_t by)
-{
-    return (int)((n + by - 1) / by);
-}
+static int divide_up(size_t n, size_t by) { return (int)((n + by - 1) / by); }
 
 /* What a slice takes in chunks of `each` packs a thread, in units of a pack of all threads.  A
  * chunk takes a barrier, too. */
@@ -27,10 +24,7 @@ static int time_of(int slice, int each)
     return chunks + (chunks - 1) * each + divide_up(slice - (chunks - 1) * chunk, ROLE_THREADS);
 }
 
-static int stages_of(int each)
-{
-    return min(MOST_STAGES, BUFFER / (each * ROLE_THREADS));
-}
+static int stages_of(int each) { return min(MOST_STAGES, BUFFER / (each * ROLE_THREADS)); }
 
 /* The plan for clusters of so many blocks: the row in equal slices of whole lines.  The buffer has
  * room for a part of the next row. */

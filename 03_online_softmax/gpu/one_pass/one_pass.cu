@@ -45,10 +45,7 @@ static const char *refuses(const struct problem *p)
     return HERE(gpu_two_pass).refuses(p);
 }
 
-static const char *picks(const struct problem *p)
-{
-    return choose(p)->name;
-}
+static const char *picks(const struct problem *p) { return choose(p)->name; }
 
 static size_t workspace(const struct problem *p)
 {
@@ -56,10 +53,7 @@ static size_t workspace(const struct problem *p)
     return variant_scratch(v, p);
 }
 
-static struct cost cost(const struct problem *p)
-{
-    return choose(p)->cost(p);
-}
+static struct cost cost(const struct problem *p) { return choose(p)->cost(p); }
 
 static void one_pass(const struct problem *p, const struct arrays *a)
 {

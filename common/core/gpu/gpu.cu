@@ -70,10 +70,7 @@ extern "C" const char *gpu_why_not(void)
     return gpu.why;
 }
 
-extern "C" void gpu_forbid(void)
-{
-    forbidden = 1;
-}
+extern "C" void gpu_forbid(void) { forbidden = 1; }
 
 /* An empty kernel, compiled for the same architectures as every other one. */
 static __global__ void probe_kernel(void) {}

@@ -136,10 +136,7 @@ static __device__ inline float block_sum(float v, float *slots)
 
 /* What is subtracted from each score: m, or 0 when every score is -inf, where m would
  * give inf - inf. */
-static __device__ inline float shift_of(float m)
-{
-    return m == -INFINITY ? 0.0f : m;
-}
+static __device__ inline float shift_of(float m) { return m == -INFINITY ? 0.0f : m; }
 
 /* A launch of `blocks` blocks or a few more, which have nothing to do; none is refused
  * for being too many.  In the kernel each has its number. */

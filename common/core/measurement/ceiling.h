@@ -4,10 +4,6 @@
  * threads <= 0 means every thread that OpenMP gives. */
 #pragma once
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Each is the best of many short repeats, kept for the rest of the run; 0 when memory is short.
  *
  * Main memory.  A plain store to a line that is not in a cache first reads that line (read for
@@ -31,7 +27,3 @@ double ceiling_matrix_gflops(double (*products)(void), int threads);
  *                 exceed the ceiling, the other passes that the model counts found their data
  *                 in a cache */
 const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, double percent_once);
-
-#ifdef __cplusplus
-}
-#endif

@@ -125,15 +125,9 @@ struct strides array_strides(const struct problem *p, enum array i)
     return strides_or(given_strides(p, i), e.size[1], e.size[2], e.rank > 3 ? e.size[3] : 1);
 }
 
-int array_has_rows(enum array i)
-{
-    return array_list[i].dimensions[2] != NO_DIMENSION;
-}
+int array_has_rows(enum array i) { return array_list[i].dimensions[2] != NO_DIMENSION; }
 
-int array_is_of_keys(enum array i)
-{
-    return array_list[i].dimensions[2] == KEYS;
-}
+int array_is_of_keys(enum array i) { return array_list[i].dimensions[2] == KEYS; }
 
 /* How far the rows of a bias with strides reach from the first one's begin, forwards or back. */
 static size_t bias_reach(const struct problem *p, int back)

@@ -8,10 +8,7 @@
 enum { MOST_THREADS = 1024 };
 
 /* Query heads of all batches. */
-static inline size_t n_heads(const struct problem *p)
-{
-    return p->batch * p->heads_q;
-}
+static inline size_t n_heads(const struct problem *p) { return p->batch * p->heads_q; }
 
 /* Query head number bh.  heads_q / heads_kv neighbouring query heads share a head of k, v. */
 static inline struct head head_of(const struct problem *p, const struct arrays *a, size_t bh)

@@ -90,15 +90,9 @@ void memory_free(void *memory)
     free(memory);
 }
 
-void memory_peak_reset(void)
-{
-    atomic_store(&peak, atomic_load(&live));
-}
+void memory_peak_reset(void) { atomic_store(&peak, atomic_load(&live)); }
 
-size_t memory_peak(void)
-{
-    return atomic_load(&peak);
-}
+size_t memory_peak(void) { return atomic_load(&peak); }
 
 void *xcalloc(size_t count, size_t size)
 {

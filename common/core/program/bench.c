@@ -31,10 +31,7 @@ static int wanted(const struct shape *s, const struct variant *v, const struct o
     return !variant_refuses(v, p);
 }
 
-static int asks_rows(const struct options *opt)
-{
-    return opt->rows || opt->cols;
-}
+static int asks_rows(const struct options *opt) { return opt->rows || opt->cols; }
 
 static int asks_heads(const struct options *opt)
 {

@@ -22,10 +22,7 @@ static inline struct key_range part_of(size_t n, size_t part, size_t parts)
     return range;
 }
 
-static inline size_t range_size(struct key_range r)
-{
-    return r.end - r.first;
-}
+static inline size_t range_size(struct key_range r) { return r.end - r.first; }
 
 /* Rows and keys that lie together on a rank: front and back chunk, or one and an empty one. */
 enum { FRONT, BACK, CHUNKS };
@@ -159,10 +156,7 @@ static inline int owner_of(int me, int step, int ranks)
 
 /* Where the keys of a step lie: a rank's own stay in place 0, arriving ones take turns in the
  * places 1 and 2.  What arrives in step s is used in step s + 1. */
-static inline int place_of_step(int step)
-{
-    return step == 0 ? 0 : 1 + (step - 1) % 2;
-}
+static inline int place_of_step(int step) { return step == 0 ? 0 : 1 + (step - 1) % 2; }
 
 /* The problem of one piece, for a kernel. */
 static inline struct problem problem_of_piece(const struct problem *whole,

@@ -25,22 +25,13 @@ struct state { float m, l; };
 
 /* What is subtracted from each score: m, or 0 where no score is visible, because
  * -INFINITY - -INFINITY is NaN. */
-static inline float shift_of(float m)
-{
-    return m == -INFINITY ? 0 : m;
-}
+static inline float shift_of(float m) { return m == -INFINITY ? 0 : m; }
 
 /* 1 / l; 0 for a row without visible scores. */
-static inline float scale_of(float l)
-{
-    return l == 0 ? 0 : 1 / l;
-}
+static inline float scale_of(float l) { return l == 0 ? 0 : 1 / l; }
 
 /* exp(x - m) */
-INLINE vfloat weight(vfloat x, float m)
-{
-    return vexp2((x - m) * VEXP_LOG2E);
-}
+INLINE vfloat weight(vfloat x, float m) { return vexp2((x - m) * VEXP_LOG2E); }
 
 /* ---- loop 1 ---- */
 

@@ -122,10 +122,7 @@ INLINE float vlargest(vfloat v)
 }
 
 /* Is the mask set in some lane? */
-INLINE int vany(vmask m)
-{
-    return vlargest(vselect(m, vset(1), vset(0))) > 0;
-}
+INLINE int vany(vmask m) { return vlargest(vselect(m, vset(1), vset(0))) > 0; }
 
 /* a . b: four sums, each of them a vector. */
 INLINE float vdot(const float *a, const float *b, size_t n)

@@ -18,10 +18,7 @@ static size_t n_cases;
 #define RECIPE_NAME(recipe, name) #name,
 static const char *const recipe_names[N_RECIPES] = {RECIPES(RECIPE_NAME)};
 
-const char *recipe_name(enum recipe recipe)
-{
-    return recipe_names[recipe];
-}
+const char *recipe_name(enum recipe recipe) { return recipe_names[recipe]; }
 
 void case_name_add(struct test_case *c, const char *format, ...)
 {
@@ -252,7 +249,4 @@ const struct test_case *test_case_find(const char *name)
     return NULL;
 }
 
-uint64_t test_case_seed(const struct test_case *c)
-{
-    return random_seed(c->name);
-}
+uint64_t test_case_seed(const struct test_case *c) { return random_seed(c->name); }

@@ -45,23 +45,14 @@ static inline void sum_add(struct sum *s, double x)
     s->high = t;
 }
 
-static inline double sum_value(const struct sum *s)
-{
-    return s->high + s->low;
-}
+static inline double sum_value(const struct sum *s) { return s->high + s->low; }
 
 /* exp(x) - 1 <= x (1 + x) for 0 <= x <= 1: turns a first-order relative error into a
  * rigorous one.  Beyond 1 nothing is claimed. */
-static inline double rigorous(double x)
-{
-    return x <= 1 ? x * (1 + x) : INFINITY;
-}
+static inline double rigorous(double x) { return x <= 1 ? x * (1 + x) : INFINITY; }
 
 /* Relative errors a and b of two factors together. */
-static inline double both(double a, double b)
-{
-    return a + b + a * b;
-}
+static inline double both(double a, double b) { return a + b + a * b; }
 
 #define LAMBDA 4.0
 
