@@ -109,6 +109,37 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     cr_expect(five_steps_merge(NULL, &error) == FIVE_STEPS_INVALID);
 }
 
+/* An output may lie between the rows of an input, and share no byte with one.  Rows of 4 heads x 16 numbers
+ * lie `pitch` apart, or heads do. */
+Test(library_calls, only_rows_that_touch_overlap)
+{
+    static float memory[4096], bias[64];
+    enum { ROW = 64, PITCH = 3 * ROW };
+    const struct five_steps_strides rows = {0, 16, PITCH}, heads = {0, 32, 4 * 32}, bias_rows = {0, 0, 12};
+    const struct { struct five_steps_strides of_q, of_o; size_t at; const char *says; } tries[] = {
+        {rows, rows, ROW, ""}, {rows, rows, 2 * ROW, ""}, {heads, heads, 16, ""}, {heads, heads, 12 * 32, ""},
+        {rows, rows, 1, "q: overlaps"}, {rows, rows, ROW - 1, "q: overlaps"}, {rows, rows, PITCH, "q: overlaps"},
+        {rows, rows, 2 * ROW + 1, "q: overlaps"}, {heads, heads, 17, "q: overlaps"}, {heads, heads, 32, "q: overlaps"},
+        {rows, {0, 48, PITCH}, ROW, "q: overlaps"}, {rows, {0}, 2 * ROW, "q: overlaps"}};
+    for (int device = CPU; device <= GPU; device++)
+        for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+            struct five_steps_attention_problem p = plain(device);
+            struct five_steps_error error;
+            size_t bytes;
+            p.q = memory, p.q_strides = tries[i].of_q, p.o = memory + tries[i].at, p.o_strides = tries[i].of_o;
+            int code = five_steps_attention_workspace(&p, &bytes, &error);
+            cr_expect(code == (*tries[i].says ? FIVE_STEPS_INVALID : FIVE_STEPS_OK) &&
+                      strstr(error.message, tries[i].says), "device %d, try %zu: %s", device, i, error.message);
+        }
+    /* 5 numbers of the bias, 7 others, of which lse has 3; or the bias from below */
+    for (int touches = 0; touches < 2; touches++)
+        TRY(plain(CPU), touches ? FIVE_STEPS_INVALID : FIVE_STEPS_OK, touches ? "bias: overlaps" : "",
+            p.heads_q = p.heads_kv = 1, p.bias = bias, p.bias_is_strided = 1, p.bias_strides = bias_rows,
+            p.lse = bias + 5 + 5 * touches);
+    TRY(plain(CPU), FIVE_STEPS_INVALID, "bias: overlaps", p.heads_q = p.heads_kv = 1, p.bias = bias + 20,
+        p.bias_is_strided = 1, p.bias_strides.row = (size_t)-10, p.lse = bias);
+}
+
 Test(library_calls, what_no_kernel_of_a_gpu_does_is_named)
 {
     ON_GPU(FIVE_STEPS_UNSUPPORTED, "does not support a bias",

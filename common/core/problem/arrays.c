@@ -112,7 +112,7 @@ size_t array_dense_count(const struct problem *p, enum array i)
     return product(&e);
 }
 
-static struct strides given_strides(const struct problem *p, enum array i)
+struct strides array_given_strides(const struct problem *p, enum array i)
 {
     struct strides none = {0, 0, 0};
     if (!array_list[i].strides) return none;
@@ -122,7 +122,7 @@ static struct strides given_strides(const struct problem *p, enum array i)
 struct strides array_strides(const struct problem *p, enum array i)
 {
     struct extents e = array_extents(p, i);
-    return strides_or(given_strides(p, i), e.size[1], e.size[2], e.rank > 3 ? e.size[3] : 1);
+    return strides_or(array_given_strides(p, i), e.size[1], e.size[2], e.rank > 3 ? e.size[3] : 1);
 }
 
 int array_has_rows(enum array i) { return array_list[i].dimensions[2] != NO_DIMENSION; }
@@ -150,7 +150,7 @@ void *array_start(const struct problem *p, const struct arrays *a, enum array i)
 size_t array_count(const struct problem *p, enum array i)
 {
     struct extents e = array_extents(p, i);
-    struct strides by = given_strides(p, i);
+    struct strides by = array_given_strides(p, i);
     const size_t stride[] = {by.batch, by.head, by.row};
     size_t n = product(&e), last = 0;
     if (n && i == ARRAY_BIAS && p->has_bias_strides)
@@ -163,7 +163,7 @@ size_t array_count(const struct problem *p, enum array i)
 
 size_t array_at(const struct problem *p, enum array array, size_t i)
 {
-    struct strides by = given_strides(p, array);
+    struct strides by = array_given_strides(p, array);
     if (!(by.batch || by.head || by.row)) return i;
     struct extents e = array_extents(p, array);
     size_t width = e.size[3], row = i / width, head = row / e.size[2];

@@ -83,6 +83,7 @@ const char *dimension_name(enum dimension d);
 
 /* Strides from batch to batch, head to head and row to row, of an array that has these. */
 struct strides array_strides(const struct problem *p, enum array i);
+struct strides array_given_strides(const struct problem *p, enum array i); /* all 0: contiguous */
 
 /* Is it an array of rows, [batches, heads, rows (, width)]?  Are these the rows of keys? */
 int array_has_rows(enum array i);

@@ -73,12 +73,17 @@ int describe_begin(struct request *r, const size_t *sizes)
     return FIVE_STEPS_OK;
 }
 
-/* No array, and no float copy of one, has more bytes than memory has addresses. */
-static int check_bytes(struct request *r)
+/* Which arrays are there.  None, and no float copy of one, has more bytes than memory has addresses. */
+static int describe_arrays(struct request *r)
 {
     size_t sum = 0;
-    for (unsigned set = all_of(&r->given); set;)
-        sum = size_plus(sum, size_times(array_count(&r->given, next_array(&set)), 2 * sizeof(float)));
+    for (int i = 0; i < N_ARRAYS; i++) {
+        enum role role = array_role(&r->given, i);
+        if (role == ABSENT) continue;
+        *(role == INPUT ? &r->inputs : &r->outputs) |= HAS(i);
+        r->count[i] = array_count(&r->given, (enum array)i);
+        sum = size_plus(sum, size_times(r->count[i], 2 * sizeof(float)));
+    }
     return sum <= PTRDIFF_MAX ? FIVE_STEPS_OK :
         fail(r, FIVE_STEPS_INVALID, "sizes: the arrays have more bytes than memory has addresses");
 }
@@ -163,10 +168,11 @@ static struct strides described_strides(const struct problem *p, enum array i,
                                         struct five_steps_strides s)
 {
     const struct strides none = {0, 0, 0};
+    if (!s.batch && !s.head && !s.row) return none;
     struct extents n = array_extents(p, i);
     struct strides given = {s.batch, s.head, s.row};
     struct strides contiguous = strides_or(none, n.size[1], n.size[2], n.size[3]);
-    if ((!s.batch && !s.head && !s.row) || array_dense_count(p, i) == 0) return none;
+    if (!n.size[0] || !n.size[1] || !n.size[2] || !n.size[3]) return none;
     if (n.size[2] <= 1) given.row = contiguous.row;
     if (n.size[1] <= 1) given.head = contiguous.head;
     if (n.size[0] <= 1) given.batch = contiguous.batch;
@@ -198,7 +204,7 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     g->k_strides = described_strides(g, ARRAY_K, p->k_strides);
     g->v_strides = described_strides(g, ARRAY_V, p->v_strides);
     g->o_strides = described_strides(g, ARRAY_O, p->o_strides);
-    return check_bytes(r);
+    return describe_arrays(r);
 }
 
 int five_steps_attention_shapes(struct five_steps_attention_problem *p, const size_t *ranks,
@@ -223,7 +229,7 @@ int describe_softmax(struct request *r, const struct five_steps_softmax_problem 
     r->given.op = p->log ? OP_LOGSOFTMAX : OP_SOFTMAX;
     r->given.rows = p->rows, r->given.cols = p->cols;
     r->theirs = (struct arrays){.x = p->x, .y = p->y, .stream = p->stream};
-    return check_bytes(r);
+    return describe_arrays(r);
 }
 
 /* ---- The arrays themselves, when it is about to be computed. ---- */
@@ -236,22 +242,69 @@ int check_pointer(struct request *r, const char *name, const void *array, size_t
     return fail(r, FIVE_STEPS_INVALID, "%s: starts at no multiple of %zu bytes", name, alignment);
 }
 
-/* Do input i and output `out` share memory?  With strides one may lie between the rows of the other:
- * then only the first elements are compared. */
-static int overlap(const struct request *r, enum array i, enum array out)
+/* Where an array lies: rows of `width` bytes, n of them `stride` bytes apart in each of three dimensions;
+ * n = 1 where there is none. */
+struct place { uintptr_t start; size_t width, n[3], stride[3]; };
+
+static struct place place_of(const struct request *r, enum array i)
 {
-    const char *a = array_of(&r->theirs, i), *b = array_of(&r->theirs, out);
-    if (!a || !b || has_strides(&r->given) || r->given.has_bias_strides) return a && a == b;
-    return a < b + array_bytes(&r->given, out) && b < a + array_bytes(&r->given, i);
+    const struct problem *p = &r->given;
+    int strided_bias = i == ARRAY_BIAS && p->has_bias_strides;
+    size_t element = array_element(p, i);
+    struct strides s = strided_bias ? p->bias_strides : array_given_strides(p, i);
+    struct extents e = {4, {p->batch, p->heads_q, p->seqlen_q, p->seqlen_k}};
+    struct place x = {(uintptr_t)array_start(p, &r->theirs, i), r->count[i] * element, {1, 1, 1}, {0, 0, 0}};
+    const size_t stride[] = {s.batch, s.head, s.row};
+    if (!strided_bias && !s.batch && !s.head && !s.row) return x;
+    if (!strided_bias) e = array_extents(p, i);
+    x.width = e.size[3] * element;
+    for (int t = 0; t < 3; t++) { /* backwards is forwards from the lowest row */
+        x.n[t] = e.size[t];
+        x.stride[t] = (stride[t] > PTRDIFF_MAX ? 0 - stride[t] : stride[t]) * element;
+    }
+    return x;
+}
+
+/* Can no byte of one be a byte of the other?  Dimensions with strides below `least` are taken for solid.
+ * Then all begins are those of `a` or `b` but for a multiple of the other strides' common divisor. */
+static int are_apart(const struct place *a, const struct place *b, size_t least)
+{
+    const struct place *const both[] = {a, b};
+    size_t width[] = {a->width, b->width}, step = 0;
+    for (int i = 0; i < 2; i++)
+        for (int t = 0; t < 3; t++) {
+            size_t stride = both[i]->n[t] > 1 ? both[i]->stride[t] : 0, rest;
+            if (stride < least) width[i] += stride * (both[i]->n[t] - 1);
+            else for (; stride; stride = rest) rest = step % stride, step = stride;
+        }
+    if (!step) return a->start + width[0] <= b->start || b->start + width[1] <= a->start;
+    size_t gap = (b->start % step + step - a->start % step) % step; /* from an a to the next b */
+    return width[0] <= gap && width[1] <= step - gap;
+}
+
+static int overlap(const struct place *a, const struct place *b)
+{
+    int apart = are_apart(a, b, SIZE_MAX);
+    for (int t = 0; t < 3 && !apart; t++)
+        apart = are_apart(a, b, a->stride[t]) || are_apart(a, b, b->stride[t]);
+    return !apart;
 }
 
 int check_overlap(struct request *r)
 {
-    for (unsigned in = inputs_of(&r->given); in;) {
+    struct place places[N_ARRAYS];
+    unsigned given = 0;
+    for (unsigned all = r->inputs | r->outputs; all;) {
+        enum array i = next_array(&all);
+        if (!array_of(&r->theirs, i) || !r->count[i]) continue;
+        places[i] = place_of(r, i);
+        given |= HAS(i);
+    }
+    for (unsigned in = r->inputs & given; in;) {
         enum array i = next_array(&in);
-        for (unsigned out = outputs_of(&r->given); out;) {
+        for (unsigned out = r->outputs & given; out;) {
             enum array o = next_array(&out);
-            if (overlap(r, i, o))
+            if (overlap(&places[i], &places[o]))
                 return fail(r, FIVE_STEPS_INVALID, "%s: overlaps the output %s", name_of(i), name_of(o));
         }
     }
@@ -261,13 +314,13 @@ int check_overlap(struct request *r)
 static int check_pointers(struct request *r)
 {
     const struct problem *p = &r->given;
-    for (unsigned set = all_of(p); set;) {
+    for (unsigned set = r->inputs | r->outputs; set;) {
         enum array array = next_array(&set);
         const void *here = array_of(&r->theirs, array);
         if (!here && (is_optional(p, array) || may_lack(array))) continue;
         size_t alignment = array_element(p, array);
         if (r->on_gpu && array_list[array].number == OF_PROBLEM) alignment = 16;
-        int status = check_pointer(r, name_of(array), here, array_count(p, array), alignment);
+        int status = check_pointer(r, name_of(array), here, r->count[array], alignment);
         if (status) return status;
     }
     return FIVE_STEPS_OK;

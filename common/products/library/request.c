@@ -26,10 +26,9 @@ VARIANT_LIST(on_cpu, CPU_KERNELS)
 
 int request_is_empty(const struct request *r)
 {
-    size_t n = 0;
-    for (unsigned set = outputs_of(&r->given); set;)
-        n = size_plus(n, array_count(&r->given, next_array(&set)));
-    return n == 0;
+    for (unsigned set = r->outputs; set;)
+        if (r->count[next_array(&set)]) return 0;
+    return 1;
 }
 
 int is_optional(const struct problem *p, enum array i)
@@ -74,11 +73,11 @@ int request_choose(struct request *r, const char *name)
     c.list = kernels_of(r, &c.n);
     if (has_eight_bits(&r->given)) c.types = OWN_TYPE;
     struct choice wide = c;
-    struct problem p = widened(r);
     r->v = choose(&c);
     r->p = c.asked;
-    wide.p = &p;
     if (!r->v && has_eight_bits(&r->given) && (r->on_gpu || dtype_size(r->given.dtype) == 1)) {
+        struct problem p = widened(r);
+        wide.p = &p;
         r->v = choose(&wide);
         r->p = wide.asked;
     }
@@ -119,7 +118,7 @@ int request_layout(struct request *r)
     int threads = omp_get_max_threads();
     r->total = 0;
     if (!r->v) return FIVE_STEPS_OK;
-    for (unsigned set = all_of(&r->p); set;) {
+    for (unsigned set = r->inputs | r->outputs; set;) {
         enum array i = next_array(&set);
         if (has_own(r, i)) r->at[i] = place(r, array_bytes(&r->p, i));
     }
@@ -222,19 +221,19 @@ static int bind(struct request *r)
     char *memory = r->workspace;
     if (r->total) memory += -(uintptr_t)memory % ALIGNMENT;
     r->a = r->theirs;
-    for (unsigned set = all_of(&r->p); set;) {
+    for (unsigned set = r->inputs | r->outputs; set;) {
         enum array i = next_array(&set);
         if (has_own(r, i)) array_set(&r->a, i, memory + r->at[i]);
     }
     r->a.workspace = r->total ? memory + r->at_scratch : NULL;
-    convert(r, inputs_of(&r->p));
+    convert(r, r->inputs);
     return FIVE_STEPS_OK;
 }
 
 /* Without a pair of query and key all gradients are 0. */
 static void clear_outputs(const struct request *r)
 {
-    for (unsigned set = outputs_of(&r->p); set;) {
+    for (unsigned set = r->outputs; set;) {
         enum array i = next_array(&set);
         size_t bytes = array_bytes(&r->p, i);
         void *array = array_of(&r->a, i);
@@ -262,6 +261,6 @@ int request_run(struct request *r)
     status = bind(r);
     if (!status) compute(r);
     if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
-    if (!status) convert(r, outputs_of(&r->p));
+    if (!status) convert(r, r->outputs);
     return status;
 }

@@ -16,6 +16,8 @@ struct request {
     int isolate_v;
     struct problem given;    /* what the caller asks, and how his arrays lie */
     struct arrays theirs;    /* his arrays */
+    unsigned inputs, outputs; /* sets of those that `given` has; operations[given.op] lists all */
+    size_t count[N_ARRAYS];  /* of each, its elements from the first to the last */
     const struct variant *v; /* the kernel; NULL for a problem without elements */
     struct problem p;        /* what the kernel is asked: `given`, or the same in float */
     struct arrays a;
@@ -47,10 +49,6 @@ int check_overlap(struct request *r);
 int check_arrays(struct request *r);
 
 /* The arrays of a set, one after another:  for (unsigned set = ...; set;) { i = next_array(&set); */
-static inline unsigned inputs_of(const struct problem *p) { return operations[p->op].inputs; }
-static inline unsigned outputs_of(const struct problem *p) { return operations[p->op].outputs; }
-static inline unsigned all_of(const struct problem *p) { return inputs_of(p) | outputs_of(p); }
-
 static inline enum array next_array(unsigned *set)
 {
     int i = __builtin_ctz(*set);
