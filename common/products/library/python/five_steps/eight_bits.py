@@ -15,8 +15,11 @@ def name_of(a):
 
 
 def is_coded(*arrays):
-    """Is one of the arrays of keys, values or queries of 8 bits?"""
-    return any(name_of(a) in TYPES for a in arrays)
+    """Is one of the arrays of keys, values or queries of 8 bits?  (A type's name takes longer than its size.)"""
+    for a in arrays:
+        if getattr(getattr(a, "dtype", None), "itemsize", 1) == 1 and name_of(a) in TYPES:
+            return True
+    return False
 
 
 def scale_of(kind, name, scale, shape, like):

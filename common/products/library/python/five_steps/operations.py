@@ -71,7 +71,8 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
     given = (causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic)
     scales = q_scale, k_scale, v_scale
-    if eight_bits.is_coded(q, k, v) or any(scale is not None for scale in scales):
+    unscaled = q_scale is k_scale is v_scale is None
+    if not unscaled or eight_bits.is_coded(q, k, v):
         codes = eight_bits.check(q, k, v, scales)
         o, lse = attention_call(arrays, *attention_options(arrays, *given), out, codes, scales, kernel).compute()
     elif kernel is not None:
@@ -178,7 +179,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     del deterministic
     given = scale, window, softcap, layout, invariant
     codes, scales = None, (q_scale, k_scale, v_scale)
-    if eight_bits.is_coded(q, k_pages, v_pages) or any(a is not None for a in scales):
+    unscaled = q_scale is k_scale is v_scale is None
+    if not unscaled or eight_bits.is_coded(q, k_pages, v_pages):
         codes = eight_bits.check(q, k_pages, v_pages, scales)
         q = eight_bits.as_numbers(kind_of({"q": q}), q)
     if is_tensor(q) and q_scale is None and out is None and alibi_slopes is None and k_new is None:

@@ -270,16 +270,16 @@ def _watcher():
 
 
 _watched = _watcher()
-_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
+_PLAIN = {Tensor, torch.nn.Parameter}
 
 
 def _is_plain(arrays):
     """Does the call want its result and nothing else?  Tracing, modes, transformations, subclasses of
     tensors and views of other sign (z.conj().imag) need the operator."""
-    if torch.compiler.is_compiling() or _watched() or not _PLAIN.issuperset(map(type, arrays)):
+    if torch.compiler.is_compiling() or _watched():
         return False
     for a in arrays:
-        if a is not None and a.is_neg():
+        if a is not None and (type(a) not in _PLAIN or a.is_neg()):
             return False
     return True
 
