@@ -14,6 +14,7 @@ import subprocess
 import sys
 import typing
 
+import asides
 from ladder import ROOT, RUNGS, GRADIENTS
 
 STAGES = ("01_naive", "02_safe_softmax", "03_online_softmax", "04_monoid_tiled_cpu")
@@ -89,6 +90,19 @@ def several(gpus):
             line("--seqlen-q 1024 --seqlen-k 1048576")]
 
 
+def planted(op, names, shapes):
+    """Kernels of asides.py beside their rungs, in three rounds; shapes: (head_dim, batch, seqlen, causal)."""
+    shapes = [f"--shape={batch},{2048 // d},{2048 // d},{n},{n},{d},{causal}" for d, batch, n, causal in shapes]
+    return ["python3 common/products/reports/asides.py", f"{PEERS} --library {asides.LIBRARY} --op {op} --variants "
+            f"{','.join(names)} --backends '' --regimes cold --seconds 0.3 {' '.join(shapes * 3)}"]
+
+
+# where an aside pays or costs
+ASIDE_SHAPES = [(64, 1, 16384, 0), (64, 4, 4096, 0), (64, 128, 128, 0), (128, 1, 16384, 0), (128, 16, 1024, 1),
+                (128, 32, 512, 1), (128, 128, 128, 0)]
+STEP_SHAPES = [(d, 16384 // n, n, causal) for d in (64, 128) for n in (4096, 512) for causal in (0, 1)]
+STEPS = {room: asides.kernels([name for name in asides.STEPS if asides.room_of(name) == room]) for room in ("hopper", "backward")}
+
 PARTS = {
     # what is compared is measured in one go: on a shared machine memory slows down and recovers
     "cpu": Part("stages 1 to 4 on a CPU, kernels of stage 5 executed there, and PyTorch", "cpu.csv", [
@@ -120,6 +134,9 @@ PARTS = {
         for dtype in ("bf16", "f32")], 3),
     "last_rungs": Part("the last rungs beside cuDNN, FlashAttention-3 and -4", "hopper/last_rungs.csv",
                        [f"{PEERS} {LAST} --parts lengths,untuned,layouts --seconds 0.5"], 3),
+    "asides": Part("rung 13 with each of rung 14's ideas", "hopper/asides.csv", planted(
+        "attention", [*asides.kernels(asides.ASIDES), RUNGS[-1]], ASIDE_SHAPES)),
+    "steps": Part("each rung without each of its steps", "hopper/steps.csv", planted("attention", STEPS["hopper"], STEP_SHAPES)),
     "hard": Part("difficult data", "hopper/hard.csv", [f"{PEERS} {LAST} --parts hard --seconds 0.5"], 3),
     "caches": Part("decoding, beside libraries", "hopper/decode.csv", [f"{PEERS} --parts caches --seconds 0.2"], 3),
     "eight_bits": Part("attention in 8 bits, beside FlashAttention-3", "hopper/eight_bits.csv",
@@ -133,6 +150,8 @@ PARTS = {
     "gradients": Part("every rung of the backward pass at 16k keys", "backward/ladder.csv", [
         f"{PEERS} --op backward --variants {','.join(rung['variant'] for rung in GRADIENTS)} --regimes cold "
         f"--seconds 0.3 {shapes(16384, (64, 128, 256))}"], 3),
+    "gradient_steps": Part("each rung of the backward pass without each of its steps", "backward/steps.csv", planted(
+        "backward", STEPS["backward"], STEP_SHAPES)),
     "f32": Part("rungs 1 and 2 on one head", "h200_f32.csv", [
         line for n in (256, 512, 1024, 2048, 4096) for line in bench(
             "05_flash_cuda", "attention", "tiled register_tiled", f"--quick --dtype f32 --seqlen-q {n}")]),
@@ -177,7 +196,7 @@ def main():
     args = parser.parse_args()
     if args.list or not args.parts:
         for name, part in PARTS.items():
-            print(f"{name:11} {part.file:26} {part.what}" + f"; {part.runs} runs" * (part.runs > 1))
+            print(f"{name:14} {part.file:26} {part.what}" + f"; {part.runs} runs" * (part.runs > 1))
         return 0
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -7,13 +7,13 @@ import functools
 import re
 import statistics
 
-from asides import ASIDES, PATCHES, RUNG, kernel_of, rung_of, text_of
+from asides import ASIDES, PATCHES, RUNG, kernel_of, room_of, rung_of, text_of
 from asides import STEPS as INSIDE
 from ladder import (GRADIENTS, IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed,
                     number_of)
 from registry import table
 from results import Malformed, each, need, read_lines
-from words import grid, in_brackets, listing, markdown, panel_text, shape_text, si, significant
+from words import grid, listing, markdown, panel_text, shape_text, si, significant
 
 PROFILE = "profile_05_flash_cuda.csv"
 LADDER = "hopper/ladder.csv"  # all rungs in one process, 4k keys, in several rounds
@@ -46,14 +46,17 @@ def decode(data):
                 "no measurement of one query on a GPU")
     place = listed("5")
     rows = rows.assign(f32=rows.dtype == "f32", place=rows.variant.map(place).fillna(len(place) + 1))
-    columns, cells = {}, {}
-    for row in each(rows.sort_values(["f32", "batch", "heads_q", "heads_kv", "seqlen_k"], kind="stable")):
-        columns[f"{row.dtype}, {shape_text(row)}"] = None
-    for row in each(rows.sort_values("place", kind="stable")):
+
+    def problem(row):
+        return f"{row.dtype}, {shape_text(row)}"
+
+    def text(row):
         speed = (4 if row.f32 else 2) * row.batch * row.heads_kv * row.seqlen_k \
             * (row.head_dim + row.head_dim_v) / row.median_s / 1e9
-        share = f"{100 * speed / row.ceiling:.0f} %" if row.ceiling_kind == "read" else ""
-        cells[row.variant, f"{row.dtype}, {shape_text(row)}"] = f"{speed:.0f}{in_brackets(share)}"
+        return f"{speed:.0f}" + f" ({100 * speed / row.ceiling:.0f} %)" * (row.ceiling_kind == "read")
+    columns = dict.fromkeys(map(problem, each(rows.sort_values(
+        ["f32", "batch", "heads_q", "heads_kv", "seqlen_k"], kind="stable"))))
+    cells = {(row.variant, problem(row)): text(row) for row in each(rows.sort_values("place", kind="stable"))}
     return "GB/s of K and V (percent of the read ceiling).", grid("variant", cells, columns=columns), rows
 
 
@@ -117,7 +120,7 @@ def steps_inside(data, which):
     rows = data.file("hopper/asides.csv" if which == "asides" else f"{which}/steps.csv")
     times = {key: [*some.median_s] for key, some in rows.groupby(["variant", "head_dim", "causal", "seqlen_k"])}
     names = ASIDES if which == "asides" else sorted(
-        (name for name in INSIDE if PATCHES[name].parts[-3] == which), key=lambda name: rung_of(name)[0])
+        (name for name in INSIDE if room_of(name) == which), key=lambda name: rung_of(name)[0])
     pairs = {name: (rung_of(name)[1], kernel_of(name))[::1 if which == "asides" else -1] for name in names}
     shapes = sorted({key[1:] for key in times}, key=lambda key: (key[0], key[2], key[1]))
 
@@ -166,9 +169,9 @@ def steps(data, first, last):
     """Rungs A to B, or those of the backward ladder at the longest length: what was expected and why, what
     came in each run, and the counter beside it."""
     rungs, file = (STEPS, LADDER) if first else (GRADIENTS, "backward/ladder.csv")
-    rows, times, lines = data.file(file).sort_values(["head_dim", "causal"], kind="stable"), {}, []
-    for row in each(rows):
-        times.setdefault((row.variant, panel_text(row.head_dim, row.causal)), []).append(row.median_s)
+    rows, lines = data.file(file).sort_values(["head_dim", "causal"], kind="stable"), []
+    times = {(name, panel_text(*panel)): [*some.median_s] for (name, *panel), some in rows.groupby(
+        ["variant", "head_dim", "causal"], sort=False)}
     panels, numbers = dict.fromkeys(panel for _, panel in times), {x["variant"]: n for n, x in enumerate(rungs, 1)}
 
     def gain(over, name, panel):
