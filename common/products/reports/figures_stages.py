@@ -4,7 +4,7 @@ import pandas as pd
 from ladder import IN_FLOAT, RUNGS, number_of
 from registry import figure
 from results import each, need
-from style import COLOURS, caption, label_ends, matplotlib, name_of, offset, plain, plt, stacked
+from style import COLOURS, caption, label_ends, matplotlib, name_of, offset, plain, plt
 from tables_ladder import LADDER
 from tables_stages import fastest, plainest
 from words import rate, si, significant
@@ -162,8 +162,10 @@ ROOFS = ("A line is one method from few keys to many; its last point is large, i
 
 def rooflines(panels, question, note=""):
     """A figure of panels, one below the other: (title, lines, *the rest of roofline()'s arguments)."""
-    drawn, axes = stacked(len(panels), 3.6, right=0.76)
-    for axis, (title, lines, intensity, *roofs, unit) in zip(axes, panels):
+    tall = 0.9 + 3.6 * len(panels)
+    drawn, axes = plt.subplots(len(panels), 1, figsize=(8, tall), squeeze=False)
+    drawn.subplots_adjust(left=0.09, right=0.76, top=1 - 0.55 / tall, bottom=0.92 / tall, hspace=0.34)
+    for axis, (title, lines, intensity, *roofs, unit) in zip(axes[:, 0], panels):
         roofline(axis, lines, intensity, *roofs, unit)
         axis.set(ylabel="GFLOP/s" if unit == 1 else "TFLOP/s", xlabel="flops per byte " + (
             "that the variant moves, by theory" if intensity == by_theory else "of q, k, v and o, each moved once"))

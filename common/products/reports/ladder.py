@@ -9,6 +9,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
+@functools.cache
 def variants_of(stage):
     """What a stage's program says of its variants, a dict each; none where it is not built."""
     programs = [ROOT / os.environ.get("BUILD", "build") / folder.name for folder in ROOT.glob(f"0{stage}_*")]
@@ -22,18 +23,10 @@ ROOF, SPLIT = "no_softmax", "split_kv"
 LAST = RUNGS[-1] if RUNGS else None
 FIRST_HOPPER = RUNGS.index("tma") if RUNGS else 0
 LAST_PORTABLE = RUNGS[FIRST_HOPPER - 1] if RUNGS else None
-
-
-def __getattr__(name):
-    """STEPS and GRADIENTS, the rungs with what was expected of them; IN_FLOAT, the names of those in
-    float32.  The program is asked when somebody wants them."""
-    if name == "STEPS":
-        return [row for row in variants_of(5) if row["measured_in"]]
-    if name == "GRADIENTS":
-        return [row for row in variants_of(5) if row["group"] == "backward"]
-    if name == "IN_FLOAT":
-        return [row["variant"] for row in variants_of(5) if row["measured_in"] == "F32"]
-    raise AttributeError(name)
+# the rungs with what was expected of them, forward and backward; the names of those in float32
+STEPS = [row for row in variants_of(5) if row["measured_in"]]
+GRADIENTS = [row for row in variants_of(5) if row["group"] == "backward"]
+IN_FLOAT = [row["variant"] for row in STEPS if row["measured_in"] == "F32"]
 
 
 def number_of(name):
@@ -41,7 +34,6 @@ def number_of(name):
     return str(RUNGS.index(name) + 1) if name in RUNGS else name
 
 
-@functools.cache
 def listed(stage):
     """The variants of a stage in the order of its program's list: {name: place}."""
     return {row["variant"]: place for place, row in enumerate(variants_of(stage), 1)}

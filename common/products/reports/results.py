@@ -18,7 +18,6 @@ SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v"
 PROBLEM = ["op", "dtype", *SHAPE, "causal", "threads"]
 KIND = [*PROBLEM, "device", "layout", "stage", "variant", "regime", "machine"]
 STAGES = ("1", "2", "3", "4", "5", "peer", "roof")
-PLACES = {"gpu": "GPU", "cpu": "CPU"}  # kernels executed on the CPU are their own kind
 # the last rungs beside the libraries, in several runs: more often than the whole ladder
 LAST_RUNGS = pathlib.Path("hopper", "last_rungs.csv")
 # what the lessons compare, measured in one go
@@ -98,7 +97,7 @@ def read_file(path):
                         "peer or roof")
     flags = rows["flags"].where(rows.device == "gpu", "")
     return rows.fillna(0.0).assign(
-        **errors, stage=stage, on=rows.device.map(PLACES).fillna("on CPU"),
+        **errors, stage=stage,
         regime=flags.str.contains("sustained").map({True: "sustained", False: "cold"}),
         layout=flags.str.contains("blhd").map({True: "blhd", False: "bhld"}),
         length=rows.seqlen_k.where(rows.seqlen_k > 0, rows.cols))

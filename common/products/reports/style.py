@@ -96,15 +96,6 @@ def caption(figure, rows, text, note=""):
     figure.text(0.01, 0.985, text, fontsize=10, va="top", weight="bold")
 
 
-def stacked(panels, each, right=0.76, left=0.09, gap=0.34):
-    """A figure with `panels` axes, one below the other, each `each` inches high."""
-    tall = 0.5 + each * panels + 0.4
-    figure, axes = plt.subplots(panels, 1, figsize=(8, tall), squeeze=False)
-    figure.subplots_adjust(left=left, right=right, top=1 - 0.55 / tall, bottom=0.92 / tall,
-                           hspace=gap)
-    return figure, axes[:, 0]
-
-
 def save(figure, path):
     """The same picture gives the same file; appears complete or not at all."""
     beside = path.with_name(f".{path.name}.tmp")

@@ -29,7 +29,8 @@ from results import Data, Malformed, NoData, guarded
 from sentences import BLOCK, MARK as NUMBER, fill
 from words import footnotes, provenance
 
-MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
+MARK = re.compile(r"^ *<!-- table:\S+ (?:begin|end) -->$", re.M)
+MARKED = re.compile(r"^( *<!-- table:(\S+) begin -->\n)(.*?)(^ *<!-- table:\2 end -->$)", re.M | re.S)
 
 
 def make_table(name, data):
@@ -47,29 +48,22 @@ def make_table(name, data):
 def rewrite(path, text, data, missing):
     """text with every table made anew; a table without data stays and is added to
     missing."""
-    out, old, name, begun = [], [], None, 0
-    for number, line in enumerate(text.split("\n"), 1):
-        where, mark = f"{path}:{number}", MARK.fullmatch(line.strip())
-        if not mark:
-            (out if name is None else old).append(line)
-            continue
-        if (mark[2] == "begin") != (name is None) or name not in (None, mark[1]):
-            raise Malformed(f"{where}: '{line.strip()}' has no partner")
-        if mark[2] == "begin":
-            name, begun, old = mark[1], number, []
-        else:
-            try:
-                out += make_table(name, data)
-            except Malformed as error:
-                raise Malformed(f"{where}: {error}") from None
-            except NoData as error:
-                missing.append(f"{where}: table '{name}' left as it is: {error}")
-                out += old
-            name = None
-        out.append(line)
-    if name is not None:
-        raise Malformed(f"{path}:{begun}: table '{name}' has no end mark")
-    return "\n".join(out)
+    def where(at):
+        return f"{path}:{text.count(chr(10), 0, at) + 1}"
+
+    def made(match):
+        try:
+            return match[1] + "\n".join([*make_table(match[2], data), match[4]])
+        except Malformed as error:
+            raise Malformed(f"{where(match.start())}: {error}") from None
+        except NoData as error:
+            missing.append(f"{where(match.start())}: table '{match[2]}' left as it is: {error}")
+            return match[0]
+    paired = {match.start(group) for match in MARKED.finditer(text) for group in (1, 4)}
+    for mark in MARK.finditer(text):
+        if mark.start() not in paired:
+            raise Malformed(f"{where(mark.start())}: '{mark[0].strip()}' has no partner")
+    return MARKED.sub(made, text)
 
 
 def replace(path, text):

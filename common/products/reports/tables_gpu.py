@@ -160,27 +160,18 @@ def compare_each(rows, ours, peers):
                      for what, some in rows.groupby("what", sort=False))
 
 
-def hard_rows(data):
-    """(the measurements without mask of data that need the repair, {(data, head_dim): ratio}, in
-    how many runs)."""
-    rows = data.file("hopper/hard.csv").query("causal == 0")
-    rows["what"] = rows["flags"].str.split("; ").str[3]
-    pairs = compare_each(rows, [LAST], BEST_PEERS)
-    return rows, {(pair.what, pair.head_dim): pair.ratio for pair in each(pairs)}, pairs.runs
-
-
 @table("adversarial")
 def adversarial(data):
     """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
-    rows, ratios, runs = hard_rows(data)
+    rows = data.file("hopper/hard.csv").query("causal == 0")
+    rows["what"] = rows["flags"].str.split("; ").str[3] + rows.head_dim.map(", d = {:.0f}".format)
     names = [name for name in (SAFE, LAST, *BEST_PEERS) if (rows.variant == name).any()]
-    cells = {}
-    for row in each(middle_run(rows, ["what", "head_dim", "variant"])):
-        what = f"{row.what}, d = {row.head_dim:.0f}"
-        cells[what, row.variant] = f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
-        cells[what, "ratio"] = ratios[row.what, row.head_dim]
+    cells = {(row.what, row.variant): f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
+             for row in each(middle_run(rows, ["what", "variant"]))}
+    pairs = compare_each(rows, [LAST], BEST_PEERS)
+    cells |= {(pair.what, "ratio"): pair.ratio for pair in each(pairs)}
     return ("TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest library, "
-            f"`{LAST}`{of_runs(runs, ', the least and the largest of {} runs')}.",
+            f"`{LAST}`{of_runs(pairs.runs, ', the least and the largest of {} runs')}.",
             grid("data", cells, columns=[*names, "ratio"]), rows)
 
 
