@@ -18,14 +18,15 @@ Exit status: 0; 77 without PyTorch or a GPU.
 """
 import functools
 import os
+import random
 import sys
-import time
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
 from measurements import command_line, commit_here, cpu_name, now, torch_or_skip  # noqa: E402
-from rounds import CpuClock, CudaClock, cold  # noqa: E402
+from rounds import CpuClock, CudaClock, cold, one_attempt  # noqa: E402
 
 HEADS = 32, 8
 
@@ -53,18 +54,14 @@ class Here:
 
     def least(self, calls, repeats, blocks, wait=False):
         """Microseconds per call of each, in turn.  wait: until the device is done."""
-        times = {name: [] for name in calls}
-        done = self.torch.cuda.synchronize if self.gpu else lambda: None
-        for _ in range(blocks):
-            for name, call in calls.items():
+        done = self.torch.cuda.synchronize if self.gpu else CpuClock.wait
+
+        def record():
+            if wait:
                 done()
-                begin = time.perf_counter()
-                for _ in range(repeats):
-                    call()
-                if wait:
-                    done()
-                times[name].append((time.perf_counter() - begin) / repeats)
-                done()
+            return CpuClock.record()
+        host = types.SimpleNamespace(flush=done, record=record, wait=done, seconds=CpuClock.seconds)
+        times = one_attempt(host, calls, blocks, repeats, True, random.Random(1))
         return {name: 1e6 * min(each) for name, each in times.items()}
 
 

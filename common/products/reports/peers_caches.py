@@ -5,22 +5,16 @@ which are faster here) and PyTorch's attention with a mask (it knows no pages). 
 longest, heads, d], or pages of 64 keys; lengths are all equal, or drawn between half and all of the longest.
 Cold.  Bytes are those of the keys and values that are visible.
 """
-import importlib.util
 import itertools
 
 from accept import compare, reference
+from peers_methods import version_of
 from peers_shapes import Shape
 
 DIM, PAGE = 128, 64
 # sequences, heads of q and of k, the longest
 CACHES = [Shape(b, hq, hk, 1, n, DIM, 0) for b, hq, hk, n in (
     (64, 32, 8, 8192), (128, 32, 8, 4096), (64, 32, 8, 1024), (64, 64, 8, 4096), (128, 64, 8, 1024))]
-
-
-def version(package):
-    """Of a package that may be there."""
-    module = importlib.util.find_spec(package) and importlib.import_module(package)
-    return getattr(module, "__version__", "")
 
 
 class Cache:
@@ -98,7 +92,7 @@ def measure_one(run, shape, drawn, paged):
 
 def measure(run):
     """All of them."""
-    run.compilers["flashinfer"] = f"flashinfer {version('flashinfer')}"
+    run.compilers["flashinfer"] = f"flashinfer {version_of('flashinfer-python')}"
     with run.torch.no_grad():
         for shape, drawn, paged in itertools.product(CACHES, (True, False), (True, False)):
             measure_one(run, shape, drawn, paged)

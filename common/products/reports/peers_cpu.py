@@ -34,10 +34,7 @@ DONE = [("softmax", "f32"), ("attention", "f32"), ("backward", "f32"), ("attenti
 
 def tensors(torch, shape, dtype, grad=False):
     """q, k and v, normal numbers."""
-    return [torch.randn(shape.batch, heads, n, d).to(getattr(torch, TYPES[dtype])).requires_grad_(grad)
-            for heads, n, d in ((shape.heads_q, shape.seqlen_q, shape.head_dim),
-                                (shape.heads_kv, shape.seqlen_k, shape.head_dim),
-                                (shape.heads_kv, shape.seqlen_k, shape.head_dim_v))]
+    return shape.arrays(lambda *sizes: torch.randn(sizes).to(getattr(torch, TYPES[dtype])).requires_grad_(grad))
 
 
 # --- The variants of a file ---

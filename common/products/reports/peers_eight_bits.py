@@ -14,7 +14,7 @@ import math
 import pathlib
 
 from measurements import commit_here, now
-from peers_methods import flash_module
+from peers_methods import flash_method
 from peers_run import Problem
 from peers_shapes import Shape, tokens
 
@@ -42,15 +42,8 @@ def call_of(run, name, arrays, causal):
     if name != PEER:
         return lambda: run.five_steps.attention(q, k, v, causal=causal, kernel=name, q_scale=q_scale,
                                                 k_scale=k_scale, v_scale=v_scale)
-    if flash_module(PEER) is None:
-        return None
-    rows_first = [a.transpose(1, 2).contiguous() for a in (q, k, v)]
-
-    def flash():
-        o = flash_module(PEER).flash_attn_func(*rows_first, causal=causal, q_descale=q_scale, k_descale=k_scale,
-                                               v_descale=v_scale)
-        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-    return flash
+    rows_first = [a.transpose(1, 2).contiguous().transpose(1, 2) for a in (q, k, v)]
+    return flash_method(PEER, causal, *rows_first, q_descale=q_scale, k_descale=k_scale, v_descale=v_scale)
 
 
 def right(torch, q, k, v, causal):

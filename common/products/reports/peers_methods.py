@@ -37,10 +37,10 @@ def flash_module(name):
         return None
 
 
-def flash_method(name, causal, q, k, v):
-    """FlashAttention-3 or -4; views with other strides need no copy."""
+def flash_method(name, causal, q, k, v, **options):
+    """FlashAttention-3 or -4; views with other strides need no copy.  options: more of its arguments."""
     module = flash_module(name.removesuffix(IN_ORDER))
-    if module is None or q.element_size() != 2:
+    if module is None:
         return None
     known = inspect.signature(module.flash_attn_func).parameters
     more = {key: value for key, value in (
@@ -49,7 +49,7 @@ def flash_method(name, causal, q, k, v):
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
 
     def run():
-        out = module.flash_attn_func(q, k, v, causal=causal, **more)
+        out = module.flash_attn_func(q, k, v, causal=causal, **more, **options)
         return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
     return run
 
@@ -73,12 +73,12 @@ def sdpa_method(torch, name, shape, q, k, v):
 def torch_method(torch, name, shape, q, k, v):
     """A function that computes attention with a library, or None where it refuses."""
     if name not in BACKENDS:
-        f, refusals = flash_method(name, bool(shape.causal), q, k, v), Exception  # of its compiler
+        f, refusals = q.element_size() == 2 and flash_method(name, bool(shape.causal), q, k, v), Exception  # of its compiler
     elif shape.causal and shape.seqlen_q != shape.seqlen_k:
         return None  # PyTorch aligns the mask at the top left
     else:
         f, refusals = sdpa_method(torch, name, shape, q, k, v), (RuntimeError, ValueError)
-    if f is None:
+    if not f:
         return None
     try:
         f()

@@ -69,13 +69,8 @@ class Run:
 
     def tensors(self, shape, dtype="bf16", layout="bhld"):
         """q, k and v, normal numbers."""
-        def tensor(heads, length, dim):
-            if layout == "bhld":
-                return self.normal(shape.batch, heads, length, dim, dtype=dtype)
-            return self.normal(shape.batch, length, heads, dim, dtype=dtype).transpose(1, 2)
-        return (tensor(shape.heads_q, shape.seqlen_q, shape.head_dim),
-                tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim),
-                tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim_v))
+        return shape.arrays(lambda batch, heads, length, dim: self.normal(batch, heads, length, dim, dtype=dtype)
+                            if layout == "bhld" else self.normal(batch, length, heads, dim, dtype=dtype).transpose(1, 2))
 
     def problem(self, shape, dtype, layout, kind, **fields):
         """An attention; kind: 'gemm' or 'read', the ceiling."""

@@ -37,6 +37,12 @@ class Shape(typing.NamedTuple):
         return (4.0 if dtype == "f32" else 2.0) * self.batch * rows * (
             self.head_dim + self.head_dim_v)
 
+    def arrays(self, make):
+        """q, k and v, each by make(batch, heads, length, head_dim)."""
+        return (make(self.batch, self.heads_q, self.seqlen_q, self.head_dim),
+                make(self.batch, self.heads_kv, self.seqlen_k, self.head_dim),
+                make(self.batch, self.heads_kv, self.seqlen_k, self.head_dim_v))
+
     def is_decode(self):
         """Few queries per key head: bound by reading K and V."""
         return self.seqlen_q * (self.heads_q // self.heads_kv) <= 16
