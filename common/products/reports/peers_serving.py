@@ -108,49 +108,40 @@ def packed(run):
                 "drawn lengths": feature(drawn(total, mean))})
 
 
-def feature_of(run, call, arrays, flops, known, options, *more):
-    """Of arrays [batch, heads, length, d]; known: of errors(); options: PEER's."""
-    def errors_of(o):
-        return errors(run.torch, o[0], *(x[0] for x in arrays), **known)
-    peer = peer_call("flash_attn_func", [x.transpose(1, 2) for x in arrays],
-                     lambda o: errors_of(o.transpose(1, 2)), **options)
-    return Feature(call, flops, errors_of(call()), *more or [1.0], peer)
-
-
-def windows(run):
-    """The last keys against all keys."""
+def of_one_length(run):
+    """(what, baseline, shape, its options, {feature: (its options, PEER's, those of errors(), share)})."""
     for d in (64, 128):
-        shape = tokens(16384, d, 0)
-        arrays = run.tensors(shape)
-
-        def feature(left):
-            n = shape.seqlen_k
-            share = sum(min(i, left) + 1 for i in range(n)) / n**2
-            return feature_of(run, lambda: run.five_steps.attention(*arrays, window=(left, 0)), arrays,
-                              shape.flops() * share, {"left": left}, {"window_size": (left, 0)}, share)
-        beside(run, "window", "all keys", shape, lambda: run.five_steps.attention(*arrays),
-               {f"{left + 1} keys": feature(left) for left in (4095, 1023, 127)})
-
-
-def scores(run):
-    """Sinks and a soft cap against the same without them, causal."""
+        yield "window", "all keys", tokens(16384, d, 0), {}, {
+            f"{left + 1} keys": ({"window": (left, 0)}, {"window_size": (left, 0)}, {"left": left},
+                                 sum(min(i, left) + 1 for i in range(16384)) / 16384**2)
+            for left in (4095, 1023, 127)}
     for n, d in itertools.product((1024, 16384), (64, 128)):
         shape = tokens(n, d, 1)
-        arrays, sinks = run.tensors(shape), run.normal(shape.heads_q)
+        sinks, cap = run.normal(shape.heads_q), {"softcap": 30.0}
+        yield "scores", "without", shape, {"causal": True}, {
+            "sinks": ({"sinks": sinks.float()}, {"learnable_sink": sinks}, {"sinks": sinks.float()}, 1.0),
+            "soft cap 30": (cap, cap, cap, 1.0)}
 
-        def call(arrays=arrays, **known):
-            return lambda: run.five_steps.attention(*arrays, causal=True, **known)
 
-        def feature(known, options, arrays=arrays, shape=shape, call=call):
-            return feature_of(run, call(**known), arrays, shape.flops(), known | {"causal": 1},
-                              {"causal": True, **options})
-        beside(run, "scores", "without", shape, call(), {
-            "sinks": feature({"sinks": sinks.float()}, {"learnable_sink": sinks}),
-            "soft cap 30": feature({"softcap": 30.0}, {"softcap": 30.0})})
+def others(run):
+    """Windows, sinks and a soft cap."""
+    for what, baseline, shape, plain, features in of_one_length(run):
+        arrays = run.tensors(shape)
+
+        def call(**more):
+            return lambda: run.five_steps.attention(*arrays, **plain, **more)
+
+        def feature(ours, theirs, known, share):
+            def errors_of(o):
+                return errors(run.torch, o[0], *(x[0] for x in arrays), causal=shape.causal, **known)
+            peer = peer_call("flash_attn_func", [x.transpose(1, 2) for x in arrays],
+                             lambda o: errors_of(o.transpose(1, 2)), **plain, **theirs)
+            return Feature(call(**ours), shape.flops() * share, errors_of(call(**ours)()), share, peer)
+        beside(run, what, baseline, shape, call(), {name: feature(*of) for name, of in features.items()})
 
 
 def measure(run):
     """All of them."""
     with run.torch.no_grad():
-        for part in (packed, windows, scores):
+        for part in (packed, others):
             part(run)
