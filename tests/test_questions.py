@@ -34,14 +34,12 @@ class Run:
     arguments: str
     status: int = PASSED
     has: tuple = ()
-    hasnt: tuple = ()
     same: bool = False
 
     def complaint(self, done):
         """What differs from the question, or None."""
         text = done.out + done.err
         lacks = [f"does not print '{x}'" for x in self.has if not re.search(x, text)]
-        lacks += [f"prints '{x}'" for x in self.hasnt if re.search(x, text)]
         if done.code != self.status:
             lacks.append(f"exit status {done.code}, not {self.status}")
         return f"{self.command}: {lacks[0]}:\n{text[-1500:]}" if lacks else None
