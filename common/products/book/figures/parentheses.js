@@ -56,14 +56,13 @@ function in_pairs(n) {
 FIGURES["parentheses"] = function (root, wasm) {
   const state = figure_state(root, {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
   let leaves = [], nodes = [], roots = [];
-  const seen = new Map(), wrong = complaint();
+  const wrong = complaint();
   const input = element("input", {size: 44, spellcheck: "false",
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
       if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.")) return;
       state.leaves = input.value;
       leaves = read;
-      seen.clear();
       restart();
     }});
   const picture = element("div", {class: "fig-wide"}), result = element("div");
@@ -86,7 +85,7 @@ FIGURES["parentheses"] = function (root, wasm) {
     });
     roots = nodes.map((_, i) => i);
     state.tree = "";
-    if (roots.length === 1) seen.set(value(0).bits, 1);
+    history.textContent = "";
     draw();
   }
   /* Merges root i with its right neighbour. */
@@ -97,21 +96,12 @@ FIGURES["parentheses"] = function (root, wasm) {
       x: (nodes[a].x + nodes[b].x) / 2, y: 1 + Math.max(nodes[a].y, nodes[b].y)});
     roots.splice(i, 2, node);
     state.tree += (state.tree ? "." : "") + i;
-    if (roots.length === 1) {
-      const {bits} = value(node);
-      seen.set(bits, (seen.get(bits) || 0) + 1);
-    }
     if (!quiet) draw(Math.min(i, roots.length - 2));
   }
   function build(merges) {
     restart();
     for (const i of merges) if (i >= 0 && i + 1 < roots.length) merge(i, true);
     draw();
-  }
-  function shuffle() {
-    const merges = [];
-    for (let n = leaves.length; n > 1; n--) merges.push(Math.floor(Math.random() * (n - 1)));
-    build(merges);
   }
   function try_all() {
     const found = [...all_trees(wasm, leaves.length).values()];
@@ -174,9 +164,6 @@ FIGURES["parentheses"] = function (root, wasm) {
       cell("bits of l, o", it.bits),
       cell("mean with its count", `${number_text(it.mean)} of ${number_text(it.count)}`),
       cell("mean without a count", `${number_text(it.bare)} (depends on the tree)`)));
-    const trees = [...seen.values()].reduce((a, b) => a + b, 0);
-    history.textContent = `${seen.size} bit pattern${seen.size > 1 ? "s" : ""} from ${trees} ` +
-      `tree${trees > 1 ? "s" : ""} tried so far`;
   }
   function restore() {
     const read = parse_leaves(state.leaves), tree = state.tree;
@@ -185,13 +172,13 @@ FIGURES["parentheses"] = function (root, wasm) {
     input.value = read ? state.leaves : PARENTHESES_LEAVES;
     build(tree.split(".").filter(part => part !== "").map(Number));
   }
-  keys(root, {r: restart, s: shuffle, a: try_all});
+  keys(root, {r: restart, a: try_all});
   root.append(element("div", {class: "fig-bar"}, labelled("keys, each score:value:value", input)), wrong.line,
     element("div", {class: "fig-bar"}, button("start again", "start again (r)", restart),
       button("from the left", "from the left", () => build(leaves.slice(1).map(() => 0))),
       button("from the right", "from the right", () => build(leaves.slice(1).map((_, i) => leaves.length - 2 - i))),
       button("in pairs", "in pairs", () => build(in_pairs(leaves.length))),
-      button("shuffle", "shuffle (s)", shuffle), button("all trees", "all trees (a)", try_all)),
+      button("all trees", "all trees (a)", try_all)),
     picture, result, history);
   restore();
 };
