@@ -1,6 +1,9 @@
 """test_python_torch.py: the Python package as PyTorch's users meet it, on the CPU: repeated calls,
 torch.compile, autocast, threads, and the models of transformers."""
+import pathlib
+import re
 import sys
+import sysconfig
 
 import pytest
 
@@ -66,6 +69,24 @@ def test_plain_calls_take_the_quick_way(monkeypatch, options):
     if not options:
         both_ways(monkeypatch, "attention", q[0, 0], k[0, 0], v[0, 0])
         both_ways(monkeypatch, "attention", q, k[:, :2], v[:, :2])
+
+
+@pytest.mark.parametrize("changed", [(r'VERSION "', 'VERSION "9.'), (r"\n.*\*q_scale;.*", "")])
+def test_an_extension_of_another_header_is_left_aside_with_a_word(tmp_path, changed):
+    """Beside a library whose problem is longer it would leave the last fields as they are."""
+    if not (helpers.BUILD / "five_steps_tensors.abi3.so").exists():
+        pytest.skip("built without Python.h")
+    room, package = helpers.ROOT / "common/products/library", pathlib.Path(five_steps.__file__).parent
+    (tmp_path / "five_steps.h").write_text(re.sub(*changed, (room / "five_steps.h").read_text()))
+    (tmp_path / "libfive_steps.so").symlink_to(helpers.BUILD / "libfive_steps.so")
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python/tensors.c").write_text((room / "python/tensors.c").read_text())
+    helpers.run("cc", "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", tmp_path / "python/tensors.c", "-o",
+                tmp_path / "five_steps_tensors.abi3.so")
+    result = helpers.run(sys.executable, "-c", "import torch, five_steps; a = torch.ones(1, 1, 2, 8); "
+                         "print(five_steps.attention(a, a, a).sum().item())", env={
+                             "PYTHONPATH": str(package.parent), "FIVE_STEPS_LIBRARY": str(tmp_path / "libfive_steps.so")})
+    assert result.out.strip() == "16.0" and "five_steps_tensors.abi3.so is not used" in result.err, result
 
 
 @pytest.mark.parametrize("queries", [0, 2])

@@ -326,28 +326,29 @@ static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* setup(exchange, bytes of the library's problem, uint8, float32, and for the CPU and a GPU: workspace and compute of the forward
- * pass and of the backward pass, empty).  The functions of C are addresses. */
+/* setup(exchange, the header's version, bytes of its problem, uint8, float32, and for the CPU and a GPU:
+ * workspace and compute of the forward pass and of the backward pass, empty).  The functions of C are
+ * addresses.  A header of the same version may have a longer problem while the version is made. */
 static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
     const size_t size = sizeof(struct five_steps_attention_problem);
     const struct exchange *given = PyLong_AsVoidPtr(a[0]);
-    if (n != 14 || PyLong_AsSize_t(a[1]) != size)
+    if (n != 15 || PyUnicode_CompareWithASCIIString(a[1], FIVE_STEPS_VERSION) || PyLong_AsSize_t(a[2]) != size)
         return PyErr_SetString(PyExc_TypeError, "it was built for another version of the library"), NULL;
     if (given->major != 1 || !given->tensor_of || !given->stream_of)
         return PyErr_SetString(PyExc_ImportError, "another DLPack"), NULL;
     exchange = given;
-    byte_type = a[2], float_type = a[3];
+    byte_type = a[3], float_type = a[4];
     for (int device = ON_CPU; device <= ON_CUDA; device++) {
-        PyObject *const *of = a + 4 + 5 * (device - ON_CPU);
+        PyObject *const *of = a + 5 + 5 * (device - ON_CPU);
         for (int pass = FORWARD; pass <= BACKWARD; pass++) {
             *(void **)&workspace_of[device][pass] = PyLong_AsVoidPtr(of[2 * pass]);
             *(void **)&compute[device][pass] = PyLong_AsVoidPtr(of[2 * pass + 1]);
         }
         empty[device] = of[4];
     }
-    for (int i = 2; i < 14; i++) Py_INCREF(a[i]);
+    for (int i = 3; i < 15; i++) Py_INCREF(a[i]);
     type_name = PyUnicode_InternFromString("dtype");
     Py_RETURN_NONE;
 }

@@ -53,8 +53,8 @@ def _extension():
         functions.append(_empty_strided(place))
     try:
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        module.setup(pointer(capsule, b"dlpack_exchange_api"), ctypes.sizeof(_Problem), torch.uint8,
-                     torch.float32, *functions)
+        module.setup(pointer(capsule, b"dlpack_exchange_api"), c_library.VERSION, ctypes.sizeof(_Problem),
+                     torch.uint8, torch.float32, *functions)
     except ImportError:  # Python 3.9, or a DLPack that the extension does not know
         return None
     except TypeError as error:
