@@ -35,6 +35,18 @@ def test_new_keys_are_checked_before_any_is_written():
         assert not any(pool.any() for pool in pools)
 
 
+@WITH_TORCH
+def test_a_page_that_only_a_gpu_knows_is_not_the_last(monkeypatch):
+    """Where the host does not look at a table, PyTorch stops at page n_pages, but took -1 for the last."""
+    monkeypatch.setattr(five_steps.arrays.Torch, "knows", lambda self, a: False)
+    new, pools = torch.ones(2, 1, 2, 8), [torch.zeros(3, 2, 4, 8) for _ in "kv"]
+    for at in (-1, 3):
+        with pytest.raises(IndexError, match="index 3 is out of bounds"):
+            five_steps.append(new, new, *pools, torch.tensor([[0], [at]]), 1)
+    assert not any(pool[1:].any() for pool in pools)
+    assert five_steps.append(new, new, *pools, torch.tensor([[0], [2]]), 1) == 2 and pools[1][2, :, 1].all()
+
+
 def test_append_checks_what_it_is_given():
     pools, table = [np.zeros((3, 4, 8, 8), "f4") for _ in "kv"], np.array([[0], [1]])
     new, one = normal(2, 1, 4, 8), normal(2, 1, 1, 8)

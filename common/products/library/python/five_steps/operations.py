@@ -92,7 +92,8 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     decode(); seqlen_k: the keys that are there already, a number or [batch].  Pages of 8 bits get the
     codes that are nearest to the numbers over k_scale and v_scale, as in attention().  Gives the numbers of
     keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.  Numbers that
-    lie on a GPU, or that torch.compile traces, are not checked: page -1 is the last one there.
+    lie on a GPU, or that torch.compile traces, are not looked at first: a page that does not exist stops the
+    device, as PyTorch's own indices do.
 
     >>> k_pages, v_pages = numpy.zeros((4, 2, 16, 8), "f4"), numpy.zeros((4, 2, 16, 8), "f4")
     >>> new, page_table = numpy.ones((1, 3, 2, 8), "f4"), numpy.array([[2, 0]])
@@ -139,6 +140,8 @@ def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
     if known and not 0 <= int(pages.min()) <= int(pages.max()) < pools[0].shape[0]:
         raise FiveStepsError(f"page_table has page {int(pages.min())} to {int(pages.max())} for the new "
                              f"keys, there are {pools[0].shape[0]}")
+    if not known:  # page -1 would be the last; PyTorch stops at the one behind it, on the device
+        pages = kind.module.where(pages < 0, pools[0].shape[0], pages)
     at = (pages, rows % size) if layout == "pages_first" else (pages, slice(None), rows % size)
     for name, a, pool, scale in zip("kv", new, pools, scales):
         if a.dtype != pool.dtype:
