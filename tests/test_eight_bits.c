@@ -165,8 +165,7 @@ Test(eight_bits, small_weights_survive_where_the_rows_of_a_warp_differ, .timeout
 {
     struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 16, 12288, 64, 64}, 0, 0);
     struct inputs *in = inputs_of(p, RANDOM, E4M3);
-    struct outputs out = outputs_new(&in->problem);
-    struct arrays a = in->arrays;
+    const struct arrays a = in->arrays;
     uint8_t *k = (uint8_t *)a.k, *v = (uint8_t *)a.v;
     in->problem.scale *= 0.5f;
     for (size_t i = 0; i < 16; i++) {
@@ -178,61 +177,58 @@ Test(eight_bits, small_weights_survive_where_the_rows_of_a_warp_differ, .timeout
                 e4m3_to_float(q[c]) * 10.5f / (size * in->problem.scale * a.q_scale[0] * a.k_scale[0]));
     }
     for (size_t e = 0; e < 12288 * 64; e++) v[e] &= 0x7f;
-    outputs_bind(&out, &a);
-    run_variant(&eight_bits_sums, &in->problem, &a);
-    struct standard *standard = standard_new(&in->problem, &in->arrays);
-    struct verdict verdict = compare(standard, &out);
-    cr_expect(verdict.ok, "%s: got %g, want %g, allowed %g", verdict.reason, verdict.got, verdict.want,
-              verdict.allowed);
-    standard_free(standard), outputs_free(&out), inputs_free(in);
+    judge(&eight_bits_sums, in);
+    inputs_free(in);
 }
 
 /* ---- What kernels that know no codes are given. ---- */
 
-/* k or v as rows of another type, one after another, 0 beyond a sequence's end. */
-static void *widened_rows(const struct problem *p, const struct arrays *a, enum array i, enum dtype type)
+/* The arrays of *wide, which is p with q, k and v in 16 bits and rows one after another, 0 beyond a sequence's
+ * end.  The scales of q count in k. */
+static struct arrays widened_arrays(const struct problem *p, const struct arrays *a, struct problem *wide)
 {
-    size_t width = i == ARRAY_K ? p->head_dim : p->head_dim_v, at = 0;
-    size_t rows = p->packed ? p->total_k : p->batch * p->seqlen_k;
-    struct strides by = i == ARRAY_K ? strides_of_k(p) : strides_of_v(p);
-    const float *scales = array_of(a, scales_of(i));
-    char *to = xcalloc(p->heads_kv * rows * width, dtype_size(type));
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t h = 0; h < p->heads_kv; h++) {
-            struct sequence s = sequence_of(p, a, b);
-            float scale = scales ? scales[b * p->heads_kv + h] : 1;
-            if (i == ARRAY_K && a->q_scale) scale *= a->q_scale[b * p->heads_kv + h];
-            at = (p->packed ? h * p->total_k + s.k_first : (b * p->heads_kv + h) * p->seqlen_k) * width;
-            for (size_t j = 0; j < s.seqlen_k; j++)
-                for (size_t c = 0; c < width; c++)
-                    dtypes[type].store(to, at++, scale * dtypes[array_dtype(p, i)].load(
-                        array_of(a, i), key_at(p, a, &s, by, h, j) + c));
+    const enum dtype type = dtype_size(p->dtype) == 1 ? BF16 : p->dtype;
+    struct arrays b = *a;
+    size_t n_scales = p->batch * p->heads_kv;
+    float *k_scale = xcalloc(n_scales, sizeof *k_scale);
+    for (size_t e = 0; e < n_scales; e++)
+        k_scale[e] = (a->k_scale ? a->k_scale[e] : 1) * (a->q_scale ? a->q_scale[e] : 1);
+    *wide = *p, wide->page_size = 0;
+    wide->q_strides = wide->k_strides = wide->v_strides = (struct strides){0, 0, 0};
+    for (enum array i = ARRAY_Q; i <= ARRAY_V; i++) {
+        size_t n = array_count(wide, i), size = dtype_size(array_dtype(p, i));
+        struct arrays codes = {.k_scale = k_scale, .v_scale = a->v_scale, .cu_seqlens_q = a->cu_seqlens_q,
+                               .cu_seqlens_k = a->cu_seqlens_k};
+        array_set(&codes, i, xcalloc(n, size));
+        for (size_t sequence = 0; sequence < p->batch; sequence++) {
+            struct sequence s = sequence_of(p, a, sequence);
+            rows_copy(i, size, array_of(&codes, i), &(struct rows){wide, a, s}, array_of(a, i),
+                      &(struct rows){p, a, s});
         }
-    return to;
+        float *x = dequantised(wide, &codes, i);
+        for (size_t e = 0; e < n; e++) dtypes[type].store(x, e, x[e]); /* in place: no wider */
+        free(array_of(&codes, i));
+        array_set(&b, i, x);
+    }
+    wide->dtype = type, wide->cache = F32;
+    b.q_scale = b.k_scale = b.v_scale = NULL, b.page_table = NULL;
+    free(k_scale);
+    return b;
 }
 
 /* Does the library give the same bits for codes as for the numbers that they are in 16 bits? */
 static void expect_same_bits(struct inputs *in, const char *name)
 {
-    struct problem p = in->problem, wide = p;
-    enum dtype type = dtype_size(p.dtype) == 1 ? BF16 : p.dtype;
-    struct arrays a = in->arrays, b = a;
-    struct outputs got = outputs_new(&p), want;
+    struct problem p = in->problem, wide;
+    struct arrays a = in->arrays, b = widened_arrays(&p, &a, &wide);
+    struct outputs got = outputs_new(&p), want = outputs_new(&wide);
     struct five_steps_error error;
-    wide.dtype = type, wide.cache = F32, wide.page_size = 0;
-    wide.k_strides = wide.v_strides = (struct strides){0, 0, 0};
-    float *q = dequantised(&p, &(struct arrays){.q = a.q}, ARRAY_Q); /* codes */
-    size_t n = array_count(&p, ARRAY_Q);
-    for (size_t e = 0; e < n; e++) dtypes[type].store(q, e, q[e]); /* in place: no wider */
-    b.q = q, b.k = widened_rows(&p, &a, ARRAY_K, type), b.v = widened_rows(&p, &a, ARRAY_V, type);
-    b.q_scale = b.k_scale = b.v_scale = NULL, b.page_table = NULL;
-    want = outputs_new(&wide);
     outputs_bind(&got, &a), outputs_bind(&want, &b);
     int code = call_library(&p, &a, GPU, NULL, &error), same = call_library(&wide, &b, GPU, NULL, &error);
     cr_expect(code == same && (code || outputs_equal(&got, &want)), "%s, %s: %d, %d %s", name,
               problem_types(&p), code, same, error.message);
     outputs_free(&got), outputs_free(&want), inputs_free(in);
-    free(q), free((void *)b.k), free((void *)b.v);
+    free((void *)b.q), free((void *)b.k), free((void *)b.v);
 }
 
 Test(eight_bits, codes_that_no_kernel_of_the_gpu_takes_become_numbers, .timeout = 300)
@@ -259,22 +255,21 @@ Test(eight_bits, split_kv_over_codes_is_split_kv_on_their_numbers)
         p.cache = (enum dtype)cache;
         struct inputs *in = inputs_of(p, RANDOM, F16);
         struct arrays a = in->arrays, b;
+        struct problem wide;
         a.k_scale = a.v_scale = NULL;
         in->problem.scale /= 32;
         for (size_t e = array_count(&in->problem, ARRAY_Q); e-- > 0;)
             dtypes[F16].store((void *)a.q, e, rintf(4 * dtypes[F16].load(a.q, e)) / 4);
         for (size_t e = array_count(&in->problem, ARRAY_K); cache == E4M3 && e-- > 0;)
             if (fabsf(dtypes[E4M3].load(a.k, e)) < 1) ((uint8_t *)a.k)[e] = 0;
-        b = a;
-        b.k = widened_rows(&in->problem, &a, ARRAY_K, F16), b.v = widened_rows(&in->problem, &a, ARRAY_V, F16);
-        struct outputs got = outputs_new(&in->problem), want = outputs_new(&in->problem);
+        b = widened_arrays(&in->problem, &a, &wide);
+        struct outputs got = outputs_new(&in->problem), want = outputs_new(&wide);
         outputs_bind(&got, &a), outputs_bind(&want, &b);
         run_variant(&split_kv_cache, &in->problem, &a);
-        in->problem.cache = F32;
-        run_variant(&split_kv, &in->problem, &b);
+        run_variant(&split_kv, &wide, &b);
         cr_expect(outputs_equal(&got, &want), "type %d", cache);
         outputs_free(&got), outputs_free(&want), inputs_free(in);
-        free((void *)b.k), free((void *)b.v);
+        free((void *)b.q), free((void *)b.k), free((void *)b.v);
     }
 }
 
