@@ -113,19 +113,6 @@ static struct head head_new(const struct input *in)
                          .last = (ptrdiff_t)in->keys};
 }
 
-/* ---- What is done to q and k before they are rounded. ---- */
-
-/* k_j -= the mean key: every score of query i falls by q_i . mean, and softmax does not change when a
- * constant is added to a row.  lse does.   k (n, d) */
-static void smooth_keys(float *k, size_t n, size_t d)
-{
-    for (size_t c = 0; c < d; c++) {
-        double mean = 0;
-        for (size_t j = 0; j < n; j++) mean += k[j * d + c];
-        for (size_t j = 0; j < n; j++) k[j * d + c] -= (float)(mean / (double)n);
-    }
-}
-
 /* ---- The errors. ---- */
 
 /* o in float64. */
@@ -148,38 +135,38 @@ static double *right_answer(const struct head *h)
     return o;
 }
 
-static float *copy_of(const float *x, size_t n)
+/* x (n, d) as codes, after what is done before; *scale grows by theirs.
+ *     SMOOTH   k_j -= the mean key: every score of query i falls by q_i . mean, and softmax does not change when
+ *              a constant is added to a row.  lse does. */
+static float *coded(const float *x, size_t n, size_t d, int before, enum dtype type, float *scale)
 {
-    return memcpy(xcalloc(n, sizeof *x), x, n * sizeof *x);
-}
-
-/* x (n) becomes codes of the type; returns the scale. */
-static float round_all(float *x, size_t n, enum dtype type)
-{
-    float most = 0, scale = 1;
-    for (size_t e = 0; e < n; e++) most = fmaxf(most, fabsf(x[e]));
-    if (dtype_size(type) == 1) scale = most / dtypes[type].largest;
-    for (size_t e = 0; e < n; e++) x[e] = dtype_round(type, x[e] / scale);
-    return scale;
+    float *codes = memcpy(xcalloc(n * d, sizeof *x), x, n * d * sizeof *x), most = 0;
+    for (size_t c = 0; before & SMOOTH && c < d; c++) {
+        double mean = 0;
+        for (size_t j = 0; j < n; j++) mean += codes[j * d + c];
+        for (size_t j = 0; j < n; j++) codes[j * d + c] -= (float)(mean / (double)n);
+    }
+    for (size_t j = 0; before & ROTATE && j < n; j++) rotate_row(codes + j * d, d);
+    for (size_t e = 0; e < n * d; e++) most = fmaxf(most, fabsf(codes[e]));
+    float step = dtype_size(type) == 1 ? most / dtypes[type].largest : 1;
+    for (size_t e = 0; e < n * d; e++) codes[e] = dtype_round(type, codes[e] / step);
+    *scale *= step;
+    return codes;
 }
 
 /* o of the head in way w. */
 static float *computed(const struct head *h, int w)
 {
-    size_t d = h->head_dim, of_q = h->seqlen_q * d, of_k = h->seqlen_k * d;
-    float *q = copy_of(h->q, of_q), *k = copy_of(h->k, of_k), *v = copy_of(h->v, of_k);
-    float *o = xcalloc(of_q, sizeof *o), *lse = xcalloc(h->seqlen_q, sizeof *lse);
-    if (ways[w].before & SMOOTH) smooth_keys(k, h->seqlen_k, d);
-    for (size_t e = 0; ways[w].before & ROTATE && e < of_q; e += d) rotate_row(q + e, d);
-    for (size_t e = 0; ways[w].before & ROTATE && e < of_k; e += d) rotate_row(k + e, d);
-    float scale = round_all(q, of_q, ways[w].of_q);
-    scale *= round_all(k, of_k, ways[w].of_k);
-    float v_scale = round_all(v, of_k, ways[w].of_v);
+    size_t d = h->head_dim, of_q = h->seqlen_q * d;
+    float *o = xcalloc(of_q, sizeof *o), *lse = xcalloc(h->seqlen_q, sizeof *lse), v_scale = 1;
     struct head codes = *h;
-    codes.q = q, codes.k = k, codes.v = v, codes.o = o, codes.lse = lse, codes.scale *= scale;
+    codes.q = coded(h->q, h->seqlen_q, d, ways[w].before & ROTATE, ways[w].of_q, &codes.scale);
+    codes.k = coded(h->k, h->seqlen_k, d, ways[w].before, ways[w].of_k, &codes.scale);
+    codes.v = coded(h->v, h->seqlen_k, d, 0, ways[w].of_v, &v_scale);
+    codes.o = o, codes.lse = lse;
     attention_of_codes(&codes, &ways[w].way);
     for (size_t e = 0; e < of_q; e++) o[e] *= v_scale;
-    free(q), free(k), free(v), free(lse);
+    free((float *)codes.q), free((float *)codes.k), free((float *)codes.v), free(lse);
     return o;
 }
 
