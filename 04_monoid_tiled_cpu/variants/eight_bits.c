@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "cost.h"
+#include "problem/convert.h"
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/quantise.h"
@@ -123,39 +124,35 @@ float weight_in_e4m3(float x) { return e4m3_to_float(float_to_e4m3(x)); }
 
 /* ---- The variant. ---- */
 
-/* A head of q, k and v as floats, and o. */
+/* q, k, v and o as floats. */
 static size_t workspace(const struct problem *p)
 {
-    return (p->seqlen_q + p->seqlen_k) * (p->head_dim + p->head_dim_v) * sizeof(float);
+    return (p->seqlen_q * p->heads_q + p->seqlen_k * p->heads_kv) * p->batch *
+           (p->head_dim + p->head_dim_v) * sizeof(float);
 }
 
 static float scale_of(const float *scales, size_t kv) { return scales ? scales[kv] : 1; }
-
-static const float *widened(enum dtype type, const void *array, size_t first, size_t n, float **room)
-{
-    float *x = *room;
-    for (size_t e = 0; e < n; e++) x[e] = dtypes[type].load(array, first + e);
-    *room += n;
-    return x;
-}
 
 static struct way way = {.largest = 256, .weight = weight_in_e4m3, .tiles = 1};
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
+    struct arrays floats = {.bias = a->bias, .lse = a->lse};
+    float *room = a->workspace;
+    size_t of_o = p->seqlen_q * p->head_dim_v;
+    for (enum array i = ARRAY_Q; i <= ARRAY_V; i++) {
+        widen_row(array_dtype(p, i), array_of(a, i), array_count(p, i), room);
+        array_set(&floats, i, room);
+        room += array_count(p, i);
+    }
+    floats.o = room;
     for (size_t bh = 0; bh < n_heads(p); bh++) {
-        struct head h = head_of(p, a, bh);
+        struct head h = head_of(p, &floats, bh);
         size_t b = bh / p->heads_q, kv = b * p->heads_kv + bh % p->heads_q * p->heads_kv / p->heads_q;
-        size_t of_q = p->seqlen_q * p->head_dim, of_k = p->seqlen_k * p->head_dim;
-        size_t of_v = p->seqlen_k * p->head_dim_v, of_o = p->seqlen_q * p->head_dim_v;
-        float *room = a->workspace, v_scale = scale_of(a->v_scale, kv);
-        h.q = widened(p->dtype, a->q, bh * of_q, of_q, &room);
-        h.k = widened(k_dtype(p), a->k, kv * of_k, of_k, &room);
-        h.v = widened(v_dtype(p), a->v, kv * of_v, of_v, &room);
-        h.o = room;
         h.scale *= scale_of(a->q_scale, kv) * scale_of(a->k_scale, kv);
         attention_of_codes(&h, &way);
-        for (size_t e = 0; e < of_o; e++) dtypes[o_dtype(p)].store(a->o, bh * of_o + e, h.o[e] * v_scale);
+        for (size_t e = 0; e < of_o; e++)
+            dtypes[o_dtype(p)].store(a->o, bh * of_o + e, h.o[e] * scale_of(a->v_scale, kv));
     }
 }
 
