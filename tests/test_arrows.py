@@ -81,11 +81,11 @@ def test_a_name_stands_for_one_file():
     assert not {name: where for name, where in places.items() if len(where) > 1}
 
 
-# What is known, and may go: a list and its functions, a reference and the room for its answer, the parts of
-# an executor, processes and what they do together.
+# What is known, and may go: a list and its functions, a reference and the room for its answer, processes and
+# what they do together.
 CIRCLES = {frozenset(pair.split()) for pair in (
-    "operation.c arrays.c", "reference_backward.c standard.c", "fibre.cc memory.cc", "fibre.cc report.cc", "describe.c request.c",
-    "proxies.cc tma_on_cpu.cc", "shards.c world_mpi.c", "shards.c ranks_bench.c", "processes.c ring.c", "processes.c tree.c")}
+    "operation.c arrays.c", "reference_backward.c standard.c", "describe.c request.c",
+    "shards.c world_mpi.c", "shards.c ranks_bench.c", "processes.c ring.c", "processes.c tree.c")}
 
 
 def test_no_new_pair_of_files_of_a_room_calls_each_other():

@@ -137,7 +137,7 @@ struct worker {
     const void *stack_low;
     size_t stack_size;
 };
-extern __thread struct worker *self;
+inline __thread struct worker *self; /* of this CPU thread */
 
 /* While one of these lives the thread sanitizer sees nothing.  It takes the fibres for threads, and
  * would take for a race what several of them and the scheduler write down in lists: one CPU thread
@@ -160,7 +160,7 @@ template <class T> UNSEEN static inline T &of_block(void)
 
 /* Whether this host thread has a current context, as the driver's calls want it: it gets one by
  * cudaSetDevice() or a launch. */
-extern __thread bool has_context;
+inline __thread bool has_context;
 
 /* --- report.cc --- */
 /* As fail(), for any fibre; where {}: at the launch. */

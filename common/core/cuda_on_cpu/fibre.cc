@@ -14,8 +14,6 @@ static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each
 
 static const uint64_t UNTOUCHED = 0x5eafa11ade5eafa1; /* the lowest word of a stack */
 
-__thread struct worker *self;
-
 UNSEEN static void to_scheduler(void)
 {
     struct worker *w = self;

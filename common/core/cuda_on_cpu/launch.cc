@@ -56,7 +56,6 @@ static void end_work(void)
     self = NULL;
 }
 
-__thread bool has_context;
 static std::mutex limits_mutex;
 static std::map<const void *, size_t> limits; /* cudaFuncSetAttribute */
 static enum cudaError_t last_error;

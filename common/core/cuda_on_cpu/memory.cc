@@ -1,5 +1,6 @@
 /* memory.cc: the shared memory of a block: where it lies, its bounds, what it holds at first. */
 #include "cuda_on_cpu/executor.h"
+#include "cuda_on_cpu/hopper_on_cpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -79,4 +80,23 @@ UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct caller &
     return shared;
 }
 
+UNSEEN void *shared_at(uint32_t address, size_t bytes, const struct caller &where)
+{
+    if (address + bytes > self->launch->shared_bytes)
+        fail(where, "access %zu bytes past the end of its %zu bytes of shared memory",
+             address + bytes - self->launch->shared_bytes, self->launch->shared_bytes);
+    return self->block.shared + address;
+}
+
 } // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+UNSEEN uint32_t shared_address(const void *p, const struct caller &where)
+{
+    const char *low = self->block.shared;
+    ptrdiff_t offset = (const char *)p - low;
+    if (!low || offset < 0 || (size_t)offset >= self->launch->shared_bytes)
+        fail(where, "an address that does not lie in shared memory");
+    return (uint32_t)offset;
+}

@@ -6,25 +6,6 @@
 
 using namespace cuda_on_cpu;
 
-/* --- Shared memory addresses --- */
-
-UNSEEN uint32_t shared_address(const void *p, const struct caller &where)
-{
-    const char *low = self->block.shared;
-    ptrdiff_t offset = (const char *)p - low;
-    if (!low || offset < 0 || (size_t)offset >= self->launch->shared_bytes)
-        fail(where, "an address that does not lie in shared memory");
-    return (uint32_t)offset;
-}
-
-UNSEEN void *cuda_on_cpu::shared_at(uint32_t address, size_t bytes, const struct caller &where)
-{
-    if (address + bytes > self->launch->shared_bytes)
-        fail(where, "access %zu bytes past the end of its %zu bytes of shared memory",
-             address + bytes - self->launch->shared_bytes, self->launch->shared_bytes);
-    return self->block.shared + address;
-}
-
 /* --- mbarrier --- */
 
 namespace
