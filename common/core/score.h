@@ -1,4 +1,7 @@
-/* score.h: what the plain attention of stages 1 to 4 gives to the softmax. */
+/* score.h: what the plain attention of stages 1 to 4 gives to the softmax.
+ *
+ * Kernels for speed form many such scores at once: stages 1 to 3 in vector/head.h, stage 4 in fast/fold.h, stage 5 in
+ * portable/scores.h, split_kv/ and hopper/score_terms.h, where the exponential's multiply-add scales them. */
 #pragma once
 
 #include "stage.h"
