@@ -36,8 +36,7 @@ static void overflow_table(const float *x, size_t n, const float *v)
 }
 
 static const struct stage stage = {
-    .number = 1,
-    .name = "01_naive", .idea = "exp(x) / sum: two loops, and it overflows",
+    .number = 1, .name = "01_naive", .idea = "exp(x) / sum: two loops, and it overflows",
     .variants = variants,
     .traces_attention = 1,
     .after_trace = overflow_table,

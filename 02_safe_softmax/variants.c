@@ -29,8 +29,7 @@ const struct variant recompute = {
 VARIANT_LIST(variants, VARIANTS)
 
 static const struct stage stage = {
-    .number = 2,
-    .name = "02_safe_softmax",
+    .number = 2, .name = "02_safe_softmax",
     .idea = "subtract the maximum: three loops, never overflows",
     .variants = variants,
     .traces_attention = 1,

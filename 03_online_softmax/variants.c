@@ -29,8 +29,7 @@ const struct variant online = {
 VARIANT_LIST(variants, VARIANTS)
 
 static const struct stage stage = {
-    .number = 3,
-    .name = "03_online_softmax",
+    .number = 3, .name = "03_online_softmax",
     .idea = "streaming maximum and denominator: two loops, attention without S",
     .variants = variants,
     .traces_attention = 1,

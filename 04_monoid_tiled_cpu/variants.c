@@ -61,8 +61,7 @@ static void trace_chunks(const float *x, size_t n, const float *v)
 }
 
 static const struct stage stage = {
-    .number = 4,
-    .name = "04_monoid_tiled_cpu",
+    .number = 4, .name = "04_monoid_tiled_cpu",
     .idea = "partial results merge: chunks, tiles, threads, in any grouping",
     .variants = variants,
     .traces_attention = 1,

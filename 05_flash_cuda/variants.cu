@@ -70,8 +70,7 @@ static void trace_row(const float *x, size_t n, const float *v)
 extern "C" __attribute__((weak)) const struct kind_of_rank gpus_as_ranks;
 
 static const struct stage flash_cuda = {
-    .number = 5,
-    .name = "05_flash_cuda",
+    .number = 5, .name = "05_flash_cuda",
     .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
     .variants = variants,
     .rungs = rungs,

@@ -23,14 +23,6 @@ extern const struct variant safe_simd, safe_overlapped, naive_threads, safe_thre
 extern const struct variant online_simd, online_streaming, online_one_look, online_threads;
 static const struct variant *const fast[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores};
 
-/* One head of n queries and m keys; a window of `left` keys. */
-static struct problem windowed(size_t n, size_t m, size_t d, ptrdiff_t left)
-{
-    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, n, m, d, d}, 1, 0);
-    p.has_window = 1, p.window_left = left;
-    return p;
-}
-
 static void run_softmax(const struct variant *v, const float *x, float *y, size_t rows, size_t cols)
 {
     struct problem p = rows_of(OP_SOFTMAX, rows, cols);
@@ -114,7 +106,9 @@ Test(variants, keys_outside_of_the_windows_are_never_read)
 {
     enum { N_Q = 100, N_K = 1008, D = 16, LEFT = 80, PAGE = 16 };
     enum { FIRST = (N_K - N_Q - LEFT) / PAGE * PAGE };
-    struct inputs *in = inputs_of(windowed(N_Q, N_K, D, LEFT), RANDOM, F32);
+    struct problem asked = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, N_Q, N_K, D, D}, 1, 0);
+    asked.has_window = 1, asked.window_left = LEFT;
+    struct inputs *in = inputs_of(asked, RANDOM, F32);
     size_t fence = (size_t)sysconf(_SC_PAGESIZE), bytes = (N_K - FIRST) * D * sizeof(float);
     char *memory = mmap(NULL, bytes + fence, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                         -1, 0);

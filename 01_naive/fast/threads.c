@@ -21,17 +21,15 @@ static void softmax_threads(const struct problem *p, const struct arrays *a)
     float *y = a->y;
     size_t rows = p->rows, n = p->cols;
     if (n > CHUNK) {
-        rows_on_threads(x, y, rows, n, a->workspace, first, second);
+        rows_on_threads(p, a, first, second);
         return;
     }
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * n >= LEAST_WORK)
     for (size_t i = 0; i < rows; i++) softmax_row(x + i * n, y + i * n, n);
 }
 
-static size_t workspace(const struct problem *p) { return states_bytes(p->cols); }
-
 const struct variant naive_threads = {
     .name = "threads", .idea = "rows, or parts of one, on all cores",
-    .all_cores = 1, NAIVE_FAST, .workspace = workspace,
+    .all_cores = 1, NAIVE_FAST, .workspace = states_of_rows,
     .does = {{OP_SOFTMAX, softmax_threads}},
 };

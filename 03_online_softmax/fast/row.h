@@ -77,7 +77,7 @@ static inline float attention_row(const struct head *h, size_t i, float *o)
         for (size_t d = 0; d < dv; d++) o[d] *= factor;
         for (size_t j = 0; j < n_keys; j++) {
             if (s[j] == -INFINITY) continue; /* v_j may hold NaN */
-            vaxpy(1, o, sexp(s[j] - shift), v_row(h, j0 + j), dv);
+            vaxpy(o, sexp(s[j] - shift), v_row(h, j0 + j), dv);
         }
         m = m_new;
     }

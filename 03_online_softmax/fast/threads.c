@@ -5,20 +5,17 @@
 
 static void softmax_threads(const struct problem *p, const struct arrays *a)
 {
-    rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look,
-                    is_large(p) ? divide_streaming : divide);
+    rows_on_threads(p, a, online_row_one_look, is_large(p) ? divide_streaming : divide);
 }
 
 static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
 {
-    rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look, subtract);
+    rows_on_threads(p, a, online_row_one_look, subtract);
 }
-
-static size_t workspace(const struct problem *p) { return states_bytes(p->cols); }
 
 const struct variant online_threads = {
     .name = "threads", .idea = "one_look on all cores",
-    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU, .workspace = workspace,
+    .group = IN_FAST, .all_cores = 1, SAFE_ON_CPU, .workspace = states_of_rows,
     .cost = cost_streaming_large,
     .by_head = {{OP_ATTENTION, attention_head}},
     .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads}},

@@ -189,7 +189,7 @@ static void add_what_is_not_finite(const struct tile *t, size_t width, size_t co
         if (is_finite(do_r, width)) continue;
         for (size_t j = 0; j < t->n_keys; j++) {
             float P = w->s[r * Bc + j];
-            if (P != 0 || w->dp[r * Bc + j] != 0) vaxpy(1, w->dv + j * cols, P, do_r, width);
+            if (P != 0 || w->dp[r * Bc + j] != 0) vaxpy(w->dv + j * cols, P, do_r, width);
         }
     }
 }

@@ -63,16 +63,15 @@ static int streams(const struct problem *p)
 void rows_softmax(const struct problem *p, const struct arrays *a)
 {
     if (p->cols > 0 && p->cols <= KEEP) all_short_rows(p, a, streams(p));
-    else rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look,
-                         streams(p) ? divide_streaming : divide);
+    else rows_on_threads(p, a, online_row_one_look, streams(p) ? divide_streaming : divide);
 }
 
 void rows_logsoftmax(const struct problem *p, const struct arrays *a)
 {
-    rows_on_threads(a->x, a->y, p->rows, p->cols, a->workspace, online_row_one_look, subtract);
+    rows_on_threads(p, a, online_row_one_look, subtract);
 }
 
-size_t rows_workspace(const struct problem *p) { return states_bytes(p->cols); }
+size_t rows_workspace(const struct problem *p) { return states_of_rows(p); }
 
 struct cost rows_cost(const struct problem *p)
 {

@@ -60,9 +60,9 @@ static inline void add_pair(const struct problem *p, const struct gradient *g, s
 {
     size_t d = p->head_dim, dv = p->head_dim_v;
     if (x.P == 0 && x.dS == 0) return;
-    vaxpy(1, g->dq + i * d, p->scale * x.dS, g->k + j * d, d);
-    vaxpy(1, g->dk + j * d, p->scale * x.dS, g->q + i * d, d);
-    vaxpy(1, g->dv + j * dv, x.P, g->d_o + i * dv, dv);
+    vaxpy(g->dq + i * d, p->scale * x.dS, g->k + j * d, d);
+    vaxpy(g->dk + j * d, p->scale * x.dS, g->q + i * d, d);
+    vaxpy(g->dv + j * dv, x.P, g->d_o + i * dv, dv);
 }
 
 /* x (n) = 0; NULL where it has no elements. */

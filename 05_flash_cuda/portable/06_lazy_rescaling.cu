@@ -53,8 +53,7 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
 #pragma unroll
             for (int n = 1; n < W::Bc / 8; n++)
                 x = fmaxf(x, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
-            x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-            top[i][r] = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+            top[i][r] = quad_max(x);
             grown |= (top[i][r] - f.m[i][r]) * c > 8.0f;
         }
     if (__any_sync(~0u, grown)) rescale<W>(f, top, c);

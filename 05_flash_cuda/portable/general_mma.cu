@@ -134,9 +134,7 @@ static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int row = row0 + 16 * i + lane / 4 + 8 * r;
-            float l = f.l[i][r];
-            l += __shfl_xor_sync(~0u, l, 1);
-            l += __shfl_xor_sync(~0u, l, 2);
+            const float l = quad_sum(f.l[i][r]);
             float sum = l == 0.0f ? -INFINITY : f.m[i][r] * unit + logf(l);
             float factor = l == 0.0f ? 0.0f : __fdividef(1.0f, l);
             if (w.call.sinks) factor *= add_sink(&sum, w.call.sinks[at.head]);

@@ -20,8 +20,7 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
 #pragma unroll
             for (int n = 0; n < W::Bc / 8; n++)
                 m_new = fmaxf(m_new, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
-            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
-            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
+            m_new = quad_max(m_new);
             float alpha = m_new == -INFINITY ? 1.0f : exp2_fast((f.m[i][r] - m_new) * c);
             float base = base_of<W>(s[i], r, m_new, c);
             f.m[i][r] = m_new;

@@ -135,8 +135,7 @@ static __forceinline__ __device__ void store(typename W::state &f,
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) { /* the row's sum from its four lanes */
-            f.l[i][r] += __shfl_xor_sync(~0u, f.l[i][r], 1);
-            f.l[i][r] += __shfl_xor_sync(~0u, f.l[i][r], 2);
+            f.l[i][r] = quad_sum(f.l[i][r]);
         }
 #pragma unroll
     for (int i = 0; i < W::MT; i++)

@@ -112,8 +112,7 @@ static __forceinline__ __device__ void narrow_q(uint32_t (&a)[D / 16][4], float 
             for (int r = row; r < 4; r += 2)
                 most = fmaxf(most, fmaxf(fabsf(__uint_as_float(a[d][r] << 16)),
                                          fabsf(__uint_as_float(a[d][r] & 0xffff0000u))));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        most = quad_max(most);
         uint32_t exponent = min(268u - (__float_as_uint(most) >> 23), 253u);
         float factor = __uint_as_float(exponent << 23);
         inverse[row] = __uint_as_float((254u - exponent) << 23);

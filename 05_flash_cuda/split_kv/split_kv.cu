@@ -104,9 +104,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
             x = fmaxf(x, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-        m_new[r] = fmaxf(f.m[r], x - above);
+        m_new[r] = fmaxf(f.m[r], quad_max(x) - above);
     }
     if (__any_sync(~0u, m_new[0] > f.m[0] || m_new[1] > f.m[1]))
         for (int r = 0; r < 2; r++) {
@@ -142,8 +140,7 @@ static __forceinline__ __device__ void publish(struct buffer<KV, D> *buffers, st
     for (int r = 0; r < 2; r++) {
         int row = lane / 4 + 8 * r;
         float factor = factor_of(buffers[warp].m[row], block_max<WARPS>(buffers, row));
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
+        f.l[r] = quad_sum(f.l[r]);
         if (lane % 4 == 0) buffers[warp].l[row] = factor * f.l[r];
         factor *= v_scale;
 #pragma unroll

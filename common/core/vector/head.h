@@ -33,6 +33,6 @@ INLINE void stored_attention(const struct head *h,
         size_t n = visible(h, i), head_dim_v = h->head_dim_v;
         for (size_t d = 0; d < head_dim_v; d++) o_i[d] = 0;
         for (size_t j = 0; j < n; j++, v_j += head_dim_v)
-            if (s_i[j] != -INFINITY) vaxpy(1, o_i, p_i[j], v_j, head_dim_v);
+            if (s_i[j] != -INFINITY) vaxpy(o_i, p_i[j], v_j, head_dim_v);
     }
 }

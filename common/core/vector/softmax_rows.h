@@ -11,6 +11,7 @@
 
 #include <omp.h>
 
+#include "harness.h"
 #include "vector/vexp.h"
 
 #define LOOK 4096                     /* elements between two corrections of l, 16 KiB */
@@ -148,10 +149,10 @@ typedef void second_pass(const float *x, float *y, size_t n, struct state s);
 
 #define CHUNK_OF(n, c) ((n) - (c) * CHUNK < CHUNK ? (n) - (c) * CHUNK : CHUNK)
 
-/* Bytes of `states` for rows of n elements. */
-static inline size_t states_bytes(size_t n)
+/* Bytes of a->workspace for rows_on_threads(). */
+static inline size_t states_of_rows(const struct problem *p)
 {
-    return (n / CHUNK + 1) * sizeof(struct state);
+    return (p->cols / CHUNK + 1) * sizeof(struct state);
 }
 
 /* One row on one thread, in the chunks of long_row and so with its bits. */
@@ -182,13 +183,16 @@ INLINE void long_row(const float *x, float *y, size_t n, struct state *states, f
     }
 }
 
-/* All rows of x, y (rows, n).   states  memory of states_bytes(n) */
-INLINE void rows_on_threads(const float *x, float *y, size_t rows, size_t n, void *states,
-                            first_pass *first, second_pass *second)
+/* All rows. */
+INLINE void rows_on_threads(const struct problem *p, const struct arrays *a, first_pass *first,
+                            second_pass *second)
 {
+    const float *x = a->x;
+    float *y = a->y;
+    size_t rows = p->rows, n = p->cols;
     if (rows < MANY_ROWS * (size_t)omp_get_max_threads() && n > CHUNK) {
         for (size_t i = 0; i < rows; i++)
-            long_row(x + i * n, y + i * n, n, states, first, second);
+            long_row(x + i * n, y + i * n, n, a->workspace, first, second);
         return;
     }
 #pragma omp parallel if (rows > 1 && rows * n >= LEAST_WORK)

@@ -137,13 +137,13 @@ INLINE float vdot(const float *a, const float *b, size_t n)
     return vsum(sum[0] + sum[1] + (sum[2] + sum[3])) + rest;
 }
 
-/* y = factor * y + p * x */
-INLINE void vaxpy(float factor, float *y, float p, const float *x, size_t n)
+/* y += p * x */
+INLINE void vaxpy(float *y, float p, const float *x, size_t n)
 {
     size_t t = 0;
     for (; t + LANES <= n; t += LANES)
-        vstore(y + t, vfma(vload(x + t), vset(p), vload(y + t) * factor));
-    for (; t < n; t++) y[t] = sfma(x[t], p, y[t] * factor);
+        vstore(y + t, vfma(vload(x + t), vset(p), vload(y + t)));
+    for (; t < n; t++) y[t] = sfma(x[t], p, y[t]);
 }
 
 /* Asks for the cache line that lies `ahead` floats beyond p.  Only a hint: nothing need be
