@@ -11,7 +11,6 @@ exercise`; the numbers of the cases come from the course's secret and the studen
             at most half of the points where a family is wrong that holds the exercise's point
 
 Whatever a submission answers, an exception too, concerns its own mark.  marks.py says what lies in OUT.
-A run that was stopped goes on where it stopped (OUT/progress.jsonl).
 
 A lack of memory, room or processes on this machine is no mark: the run stops and says so.  Exit status: 0
 graded; 2 bad usage; 3 this machine cannot grade now, or the grader itself failed with some mark, which
@@ -24,6 +23,7 @@ import multiprocessing
 import os
 import pathlib
 import sys
+import tempfile
 
 from exercises import add_tools
 from judge import ISOLATION, Judge, Shortage, judging
@@ -41,9 +41,7 @@ class Grader(Judge):
     def __init__(self, options):
         super().__init__(options)
         self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
-        self.counted, self.done = {}, {}
-        self.code = "".join(x.read_text(encoding="utf-8") for x in sorted([
-            *pathlib.Path(__file__).parent.glob("*.*"), *ROOT.glob("0*/exercises/problems.py")]))
+        self.counted = {}
         if self.isolation and options.strict:
             raise Shortage(f"STRICT: {ISOLATION[self.isolation]}")
 
@@ -64,7 +62,7 @@ class Grader(Judge):
         return counted
 
     def mark(self, exercise, name, student):
-        """A mark (marks.py), and key: what it rests on."""
+        """A mark (marks.py)."""
         paths = student.files.get(exercise.name)
         if not paths:
             close = student.close.get(exercise.name)
@@ -73,15 +71,10 @@ class Grader(Judge):
         data, why = contents(paths[0])
         if why or data.decode(errors="replace") == exercise.skeleton():
             return {"marks": 0, "why": why or "the skeleton, unchanged"}
-        parts = self.parts(exercise, student)
-        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.nvcc} {self.code} {parts}"
-        key = hashlib.sha256(rests_on.encode() + data).hexdigest()
-        if key in self.done:  # of a run that was stopped
-            return self.done[key]
-        mark = self.mark_of(exercise, data, self.seed(name), parts)
+        mark = self.mark_of(exercise, data, self.seed(name), self.parts(exercise, student))
         mark["details"] += [f"{len(paths)} files are called {exercise.file.name}: one counts, in "
                             f"'{paths[0].parent.name}'"] * (len(paths) > 1)
-        return mark | {"key": key}
+        return mark
 
     @staticmethod
     def parts(exercise, student):
@@ -152,7 +145,7 @@ def in_processes(work, keys, at_once):
             raise
 
 
-def grade(grader, students, found, hours, progress):
+def grade(grader, students, found, hours):
     """student -> exercise -> mark; and where the grader itself failed."""
     at_once, table, failures = jobs_here(grader.place), {name: {} for name in students}, []
     for x, kind, result in in_processes(grader.prepare, found, at_once):
@@ -166,8 +159,6 @@ def grade(grader, students, found, hours, progress):
         if kind == "failed":
             failures.append(f"{name}, {x.name}: {result}")
             result = {"marks": 0, "why": f"the grader failed: {result}"}
-        if key := result.pop("key", ""):
-            print(json.dumps([key, result]), file=progress, flush=True)
         mark = {"points": x.points, "details": [], "failing_families": [], **result}
         table[name][x.name] = mark | {"why": printable(mark["why"]), "details": [*map(printable, mark["details"])]}
         if len(table[name]) == len(found):
@@ -183,17 +174,13 @@ def grade_class(options, found, students):
         fail(f"OUT: '{out}' lies in the folder of submissions; it would be a student")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        progress = open(out / "progress.jsonl", "a+", encoding="utf-8")
+        tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         fail(f"OUT: nothing can be written in '{out}': {error.strerror}")
     for name, note in ((name, x) for name, one in students.items() for x in one.notes):
         print(f"grade: {name}: {printable(note)}")
-    with progress, judging(Grader, options) as grader:
-        progress.seek(0)
-        complete = progress.read().rpartition("\n")[0]  # a run that was stopped may have left half a line
-        progress.truncate(len(complete.encode()) + 1 if complete else 0)
-        grader.done = dict(json.loads(line) for line in complete.splitlines())
-        table, failures = grade(grader, students, found, hours, progress)
+    with judging(Grader, options) as grader:
+        table, failures = grade(grader, students, found, hours)
     isolation = ISOLATION[grader.isolation]
     write_class(out, table, found, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
     if grader.isolation:
