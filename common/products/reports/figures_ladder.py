@@ -35,7 +35,7 @@ def staircase(data):
     for (above, below), size in zip(axes.T, sizes):
         names = [name for name in RUNGS if (name, size) in counted]
         lines = [counted[name, size] for name in names]
-        treads(above, lines, counted.get((ROOF, size)), size == sizes[-1])
+        treads(above, lines, counted.get((ROOF, size)), "TFLOP/s" if size == sizes[0] else "", size == sizes[-1])
         above.set_title(f"head_dim {size:.0f}", fontsize=9, loc="left")
         ends = []
         for column, text, colour in UNITS:
@@ -45,9 +45,7 @@ def staircase(data):
                 below.plot(*zip(*points), "o-", color=colour, markersize=3,
                            linewidth=2.6 if column == "tensor_pct" else 1)
                 ends.append((*points[-1], text, colour))
-        below.set_ylim(0, 100)
-        value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
-        above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
+        value_axis(below, 92, "percent of cycles" if size == sizes[0] else "")
         below.set_xticks(range(len(names)), [f"{number_of(name)} {name}" for name in names],
                          rotation=90, fontsize=8)
         if size == sizes[-1]:
@@ -59,7 +57,7 @@ def staircase(data):
     return drawn
 
 
-def treads(axis, lines, roof, labelled):
+def treads(axis, lines, roof, unit, labelled):
     """One staircase: a tread for each rung, its clock at its foot; roofs dotted."""
     heights = [float(line.gflops) / 1000 for line in lines]
     for x, (height, line) in enumerate(zip(heights, lines)):
@@ -75,8 +73,7 @@ def treads(axis, lines, roof, labelled):
     roofs = [(height, text) for height, text in (
         (gemm, "GEMM"), (float(roof.gflops) / 1000 if roof else 0, "no softmax")) if height]
     axis.set_xlim(-0.6, len(lines) - 0.4)
-    value_axis(axis, [1.06 * max(heights + [height for height, _ in roofs])], "TFLOP/s")
-    axis.set_ylim(bottom=0)
+    value_axis(axis, 1.06 * max(heights + [height for height, _ in roofs]), unit)
     for height, _ in roofs:
         axis.axhline(height, color="black", linewidth=1, linestyle=":")
     if labelled:

@@ -123,12 +123,9 @@ def at_least(row):
 def square_lines(rows, width):
     """{(stage, variant): rows by length} of square attention without mask of this head_dim; of several
     batches the largest."""
-    rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.bytes_predicted > 0)
-                & (rows.seqlen_q == rows.seqlen_k) & (rows.causal == 0) & (rows.head_dim == width)]
-    rows = need(rows, "no measurement of square attention")
-    rows = rows[(rows.heads_q == rows.heads_kv)
-                & rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
-    rows = rows.sort_values(["length", "heads_q", "batch"], kind="stable")
+    rows = need(rows.query("op == 'attention' and gflops > 0 and bytes_predicted > 0 and seqlen_q == seqlen_k and "
+                           "heads_q == heads_kv and causal == 0 and head_dim == @width"), "no measurement of square attention")
+    rows = rows[rows.length.map(lambda n: int(n) & int(n) - 1 == 0)].sort_values(["length", "heads_q", "batch"], kind="stable")
     rows = rows.drop_duplicates(["stage", "variant", "length"], keep="last")
     return {key: each(line) for key, line in rows.groupby(["stage", "variant"])}
 

@@ -12,10 +12,9 @@ ROWS is found in a row of TABLE, whose cells stand with " / " between.  `A over 
 of a row that A finds by that of the row that B finds with the same groups.  COLUMNS matches the
 headings.  CELL, a regular expression, captures numbers (empty: the first one).  FORM is a number of
 decimals, after `percent` for 100 x, `more` for 100 (x - 1), `less` for 100 (1 - x) or `longer` for
-100 (1 / x - 1), and before these `least`, `most` or `median` where not the whole range is wanted.
+100 (1 / x - 1), and before these `least` or `most` where not the whole range is wanted.
 """
 import re
-import statistics
 
 from results import Malformed, NoData
 
@@ -23,7 +22,7 @@ MARK = re.compile(r"(<!--n ([\w-]+)-->).*?(<!--/n-->)", re.S)
 BLOCK = re.compile(r"<!-- numbers\n(.*?)\n-->", re.S)
 OF = {"": lambda x: x, "percent": lambda x: 100 * x, "more": lambda x: 100 * (x - 1),
       "less": lambda x: 100 * (1 - x), "longer": lambda x: 100 * (1 / x - 1)}
-FORM = re.compile(r"(?:(least|most|median) )?(?:(percent|more|less|longer) )?(\d)")
+FORM = re.compile(r"(?:(least|most) )?(?:(percent|more|less|longer) )?(\d)")
 
 
 def found(lines, rows, columns, cell):
@@ -49,8 +48,8 @@ def number(rule, make_table):
         raise ValueError("no such cell")
     which, of, decimals = FORM.fullmatch(form).groups()
     x = sorted(map(OF[of or ""], values.values()))
-    chosen = {"least": x[:1], "most": x[-1:], "median": [statistics.median(x)], None: [x[0], x[-1]]}
-    return " to ".join(dict.fromkeys(f"{y:.{decimals}f}" for y in chosen[which]))
+    chosen = {"least": x[:1], "most": x[-1:], None: [x[0], x[-1]]}[which]
+    return " to ".join(dict.fromkeys(f"{y:.{decimals}f}" for y in chosen))
 
 
 def fill(path, text, make_table):

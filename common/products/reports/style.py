@@ -40,17 +40,9 @@ def plain(axis, grid="both"):
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def value_axis(axis, values, unit):
-    """y from 0, or logarithmic when the values span more than a decade."""
-    values = [value for value in values if value > 0]
-    if max(values) > 10 * min(values):
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-        if max(values) < 100 * min(values):
-            axis.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-    else:
-        axis.set_ylim(0, 1.08 * max(values))
-    axis.set_ylabel(unit)
+def value_axis(axis, most, unit):
+    """y from 0."""
+    axis.set(ylim=(0, 1.08 * most), ylabel=unit)
     plain(axis)
 
 
