@@ -22,25 +22,22 @@ import random
 import sys
 import types
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
-
-from measurements import command_line, commit_here, cpu_name, now, torch_or_skip  # noqa: E402
-from rounds import CpuClock, CudaClock, cold, one_attempt  # noqa: E402
+from measurements import commit_here, cpu_name, now
+from peers_run import Run
+from rounds import CpuClock, cold, one_attempt
 
 HEADS = 32, 8
 
 
-class Here:
+class Here(Run):
     """PyTorch, the package and the device."""
 
-    def __init__(self, device):
-        self.torch, self.device, self.gpu = torch_or_skip("calls", device == "cuda"), device, device == "cuda"
-        import five_steps
-        self.five_steps = five_steps
-        self.clock = CudaClock(self.torch, self.torch.zeros(256 << 20, device=device)) if self.gpu else CpuClock
+    gpu = property(lambda self: self.device == "cuda")
+
+    @property
+    def measured(self):
         machine = self.torch.cuda.get_device_name() if self.gpu else cpu_name()
-        self.measured = f"{machine}; torch {self.torch.__version__}; commit {commit_here()}; {now()[:10]}"
+        return f"{machine}; torch {self.torch.__version__}; commit {commit_here()}; {now()[:10]}"
 
     def tensor(self, *shape, dtype=None):
         return self.torch.randn(shape, device=self.device, dtype=dtype or self.torch.bfloat16)
@@ -261,14 +258,9 @@ PARTS = {"training": (training, "what,case,five_steps_us,pytorch_us,pytorch / fi
 
 def main():
     """The exit status."""
-    parser = command_line(__doc__)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--csv", default=os.devnull, help="write the measurements to this file")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    args = parser.parse_args()
-    here = Here(args.device)
-    measure, columns = PARTS[args.part]
-    with open(args.csv, "w", encoding="utf-8") as file:
+    here = Here(__doc__, {"part": {"choices": PARTS}, "--device": {"default": "cuda", "choices": ["cuda", "cpu"]}})
+    measure, columns = PARTS[here.args.part]
+    with open(here.args.csv or os.devnull, "w", encoding="utf-8") as file:
         print(f"{columns},measured", file=file)
         for cells in measure(here):
             print(*cells, sep=", ", flush=True)

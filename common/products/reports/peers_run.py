@@ -1,5 +1,4 @@
-"""peers_run.py: what all parts of peers.py have in common: timing kernels and libraries in turn
-on a GPU.
+"""peers_run.py: what all parts of peers.py have in common, and calls.py: timing kernels and libraries in turn.
 
 A program makes a Run of its options, and for each problem a Problem: the calls by name, and of each
 the fields of its line.  Run.measure() times them beside each other in each regime (rounds.py),
@@ -13,7 +12,7 @@ import warnings
 
 from measurements import Writer, command_line, torch_or_skip
 from peers_methods import ALL_PEERS, compilers, with_memory
-from rounds import CudaClock, cold, sustained
+from rounds import CpuClock, CudaClock, cold, sustained
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "library", "python"))
 REGIMES = {"cold": cold, "sustained": sustained}
@@ -21,7 +20,7 @@ TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 class Run:
-    """Options, PyTorch, clock and CSV of a script.  Ends the program with 77 without a GPU."""
+    """Options, PyTorch, clock and CSV of a script.  Ends the program with 77 without a GPU, unless --device is another."""
 
     def __init__(self, doc, options=()):
         """options: {flag: settings of add_argument}."""
@@ -34,12 +33,14 @@ class Run:
         for flag, settings in dict(options).items():
             parser.add_argument(flag, **settings)
         self.args = parser.parse_args()
-        self.torch = torch = torch_or_skip(self.name)
+        self.device = getattr(self.args, "device", "cuda")
+        self.torch = torch = torch_or_skip(self.name, int(self.device == "cuda"))
         warnings.filterwarnings("ignore")  # PyTorch says at length why a backend refuses
         torch.manual_seed(1)
-        memory = torch.cuda.get_device_properties(0).total_memory
-        self.clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
-        self.compilers = compilers(torch)
+        self.clock, self.compilers = CpuClock, compilers(torch)
+        if self.device == "cuda":
+            memory = torch.cuda.get_device_properties(0).total_memory
+            self.clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
 
     @functools.cached_property
     def writer(self):
