@@ -81,11 +81,10 @@ def test_a_name_stands_for_one_file():
     assert not {name: where for name, where in places.items() if len(where) > 1}
 
 
-# What is known, and may go: a list and its functions, a reference and the room for its answer, processes and
-# what they do together.
+# What is known, and may go: a reference and the room for its answer, processes and what they do together.
 CIRCLES = {frozenset(pair.split()) for pair in (
-    "operation.c arrays.c", "reference_backward.c standard.c", "describe.c request.c",
-    "shards.c world_mpi.c", "shards.c ranks_bench.c", "processes.c ring.c", "processes.c tree.c")}
+    "reference_backward.c standard.c", "shards.c world_mpi.c", "shards.c ranks_bench.c", "processes.c ring.c",
+    "processes.c tree.c")}
 
 
 def test_no_new_pair_of_files_of_a_room_calls_each_other():

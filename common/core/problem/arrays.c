@@ -198,3 +198,11 @@ size_t problem_bytes(const struct problem *p)
     for (int i = 0; i < N_ARRAYS; i++) all = size_plus(all, array_bytes(p, (enum array)i));
     return all;
 }
+
+unsigned files_needed(enum op op)
+{
+    unsigned needed = operations[op].files;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_list[i].feature) needed &= ~HAS(i);
+    return operations[op].outputs & HAS(ARRAY_LSE) ? needed & ~HAS(ARRAY_LSE) : needed;
+}

@@ -105,3 +105,6 @@ static inline void array_set(struct arrays *a, enum array i, const void *to)
 
 /* Bytes of all arrays of p together, SIZE_MAX when they are no size_t. */
 size_t problem_bytes(const struct problem *p);
+
+/* The files of `run` that must be given; not those of features, nor lse beside o. */
+unsigned files_needed(enum op op);

@@ -58,14 +58,6 @@ int op_find(const char *name, enum op *op)
     return 0;
 }
 
-unsigned files_needed(enum op op)
-{
-    unsigned needed = operations[op].files;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_list[i].feature) needed &= ~HAS(i);
-    return operations[op].outputs & HAS(ARRAY_LSE) ? needed & ~HAS(ARRAY_LSE) : needed;
-}
-
 double keys_of_tiles(const struct problem *p, size_t br, double *pairs)
 {
     struct mask m = problem_mask(p);

@@ -32,9 +32,6 @@ static inline int on_heads(const struct problem *p)
     return operations[p->op].family == ON_HEADS;
 }
 
-/* The files of `run` that must be given; not those of features, nor lse beside o. */
-unsigned files_needed(enum op op);
-
 /* Sets *op to the operation of that name; 0 when there is none. */
 int op_find(const char *name, enum op *op);
 

@@ -26,6 +26,17 @@ int fail(struct request *r, int code, const char *format, ...)
     return code;
 }
 
+int is_optional(const struct problem *p, enum array i)
+{
+    return (i == ARRAY_LSE || i == ARRAY_DSINKS) && array_role(p, i) == OUTPUT;
+}
+
+/* An input that may be NULL. */
+static int may_lack(enum array i)
+{
+    return i == ARRAY_Q_SCALE || i == ARRAY_K_SCALE || i == ARRAY_V_SCALE;
+}
+
 /* The array's name in C, cu_seqlens_q for the program's --cu-seqlens-q; lives until the second next
  * call. */
 static const char *name_of(enum array i)

@@ -31,14 +31,6 @@ int request_is_empty(const struct request *r)
     return 1;
 }
 
-int is_optional(const struct problem *p, enum array i)
-{
-    return (i == ARRAY_LSE || i == ARRAY_DSINKS) && array_role(p, i) == OUTPUT;
-}
-
-/* An input that may be NULL. */
-int may_lack(enum array i) { return i == ARRAY_Q_SCALE || i == ARRAY_K_SCALE || i == ARRAY_V_SCALE; }
-
 /* ---- The kernel. ---- */
 
 /* The kernels of the operation on the device, *n of them. */

@@ -62,9 +62,6 @@ int request_is_empty(const struct request *r);
 /* May the caller give NULL for an output that he does not want? */
 int is_optional(const struct problem *p, enum array i);
 
-/* And for an input? */
-int may_lack(enum array i);
-
 /* The kernel of that name, or (NULL) the best that supports the problem. */
 int request_choose(struct request *r, const char *name);
 
