@@ -1,7 +1,6 @@
 /* workers.h: the threads that work at one problem.  Tasks are taken from a counter, not by `omp for`: each
  * such loop ends at a barrier, where a team of one calls the operating system too. */
-#ifndef WORKERS_H
-#define WORKERS_H
+#pragma once
 
 #include "plan.h"
 
@@ -41,5 +40,3 @@ static size_t take(const struct worker *me, int loop)
 {
     return __atomic_fetch_add(&me->taken[loop], 1, __ATOMIC_RELAXED);
 }
-
-#endif

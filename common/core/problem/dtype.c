@@ -8,25 +8,14 @@
 #include "vector/codes8.h"
 #include "problem/host_memory.h"
 
-static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }
-static void store_f32(void *array, size_t i, float x) { ((float *)array)[i] = x; }
-
-#define OF_16_BITS(type, widen, narrow)                                                    \
-    static float load_##type(const void *array, size_t i)                                  \
-    {                                                                                      \
-        return widen(((const uint16_t *)array)[i]);                                        \
-    }                                                                                      \
-    static void store_##type(void *array, size_t i, float x)                               \
-    {                                                                                      \
-        ((uint16_t *)array)[i] = narrow(x);                                                \
-    }
-OF_16_BITS(f16, half_to_float, float_to_half)
-OF_16_BITS(bf16, bfloat_to_float, float_to_bfloat)
-
-static float load_e4m3(const void *array, size_t i) { return e4m3_to_float(((const uint8_t *)array)[i]); }
-static void store_e4m3(void *array, size_t i, float x) { ((uint8_t *)array)[i] = float_to_e4m3(x); }
-static float load_int8(const void *array, size_t i) { return ((const int8_t *)array)[i]; }
-static void store_int8(void *array, size_t i, float x) { ((int8_t *)array)[i] = float_to_int8(x); }
+#define OF(type, number, widen, narrow)                                                          \
+    static float load_##type(const void *a, size_t i) { return widen(((const number *)a)[i]); }  \
+    static void store_##type(void *a, size_t i, float x) { ((number *)a)[i] = narrow(x); }
+OF(f32, float, (float), (float))
+OF(f16, uint16_t, half_to_float, float_to_half)
+OF(bf16, uint16_t, bfloat_to_float, float_to_bfloat)
+OF(e4m3, uint8_t, e4m3_to_float, float_to_e4m3)
+OF(int8, int8_t, (float), float_to_int8)
 
 const struct dtype_entry dtypes[N_DTYPES] = {
     [F32] = {.name = "f32", .size = 4, .load = load_f32, .store = store_f32,
