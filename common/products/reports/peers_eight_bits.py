@@ -10,9 +10,9 @@ Beside the CSV, STEM_errors.csv has the errors before rounding: inputs of severa
 after smoothing and rotating, and how many needles are found in 128k keys.  `--sums N` says after how
 many tiles the library was built to add sums in float (-DTILES_OF_A_SUM=N): then only that kernel is measured.
 """
-import math
 import pathlib
 
+from accept import reference
 from measurements import commit_here, now
 from peers_methods import flash_method
 from peers_run import Problem
@@ -21,7 +21,7 @@ from peers_shapes import Shape, tokens
 E4M3, INT8, PEER = "float8_e4m3fn", "int8", "flash-attention-3"
 KERNELS = {"eight_bits_e4m3": E4M3, "eight_bits_sums": E4M3, "eight_bits_wide_values": E4M3, "eight_bits_int8": INT8}
 WAYS = {"": {}, "smoothed": {"smooth": True}, "rotated": {"rotate": True}, "both": {"smooth": True, "rotate": True}}
-ROWS = 256  # queries that are compared
+ROWS = 256  # queries that are compared, as in accept.py
 
 
 def coded(run, q, k, v, scores, smooth=False, rotate=False):
@@ -48,12 +48,7 @@ def call_of(run, name, arrays, causal):
 
 def right(torch, q, k, v, causal):
     """o in float64 of the last queries of the first head."""
-    q, k, v = (a[0, 0].double() for a in (q[:, :, -ROWS:], k, v))
-    s = q @ k.T / math.sqrt(q.shape[-1])
-    if causal:
-        i, j = torch.arange(len(q), device="cuda")[:, None], torch.arange(len(k), device="cuda")
-        s.masked_fill_(j > i + len(k) - len(q), -math.inf)
-    return torch.softmax(s, -1) @ v
+    return reference(torch, Shape(1, 1, 1, q.shape[2], k.shape[2], q.shape[3], causal), "bf16", q, k, v)[0][0]
 
 
 def error_of(o, want):
