@@ -222,7 +222,7 @@ def weights_of(stage, row):
 
 @pytest.mark.parametrize("row", ["0.5,-inf,12,-7,12", "89,1", "-110,-111", "-104,-103.9", "inf,1,2", "nan,1"])
 def test_one_row_is_the_trace_of_the_programs(show, row):
-    browser = show("one-row", x=row, type="f32", step=0)
+    browser = show("one-row", x=row, step=0)
     for stage, key in enumerate(KEYS, 1):
         browser.focus(FIGURE)
         browser.type("Home")
@@ -243,7 +243,7 @@ def test_one_row_is_the_trace_of_the_programs(show, row):
 def test_a_link_sets_a_figure_and_the_same_link_again(show):
     browser = show("one-row", x="3,2,5,1", step=1)
     for _ in range(2):
-        browser.run("location.hash = 'figure=one-row&x=11.1&type=f16&step=1'")
+        browser.run("location.hash = 'figure=one-row&x=89&step=1'")
         assert browser.until("return document.querySelector(\"[data-cell='naive-l']\").textContent === 'inf'")
         browser.fill("[data-figure] input", "3, x")
         assert "Give 1 to 16 numbers" in browser.text(".fig-error")

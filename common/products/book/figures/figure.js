@@ -77,8 +77,8 @@ function keys(root, actions) {
 }
 
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
- *   show(step) draws one; steps() says how many there are; the step is a part of the state. */
-function stepper(root, state, steps, show) {
+ *   show(step) draws one; steps() says how many there are. */
+function stepper(root, steps, show) {
   let at = 0, wanted = 0, timer = null; // a row that is typed anew is shorter for a moment
   const name = element("output", {class: "fig-step"});
   function go(to) {
@@ -86,7 +86,6 @@ function stepper(root, state, steps, show) {
     at = Math.min(steps(), wanted);
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
-    state.step = String(at);
     show(at);
   }
   function stop() {

@@ -4,14 +4,13 @@ const ONE_ROW_STAGES = [ /* and what each keeps while it reads the row */
   {key: "naive", number: "1", state: ["l"]}, {key: "safe", number: "2", state: ["m", "l"]},
   {key: "online", number: "3", state: ["m", "l", "correction"]},
 ];
-const ONE_ROW_TYPES = {f32: 88.722839, f16: 11.09375, bf16: 88.722839}; /* e^x is finite up to here */
+const OVERFLOW = 88.722839; /* e^x is finite up to here */
 const MOST_SCORES = 16;
 
 /* The steps and weights of one stage for these scores. */
-function one_row_run(wasm, stage, scores, type) {
-  const x = wasm.floats(wasm.scores_address(), scores.length);
-  scores.forEach((score, j) => { x[j] = wasm.to_type(score, type); });
-  const n = wasm.stage_row(Number(stage.number), scores.length, type);
+function one_row_run(wasm, stage, scores) {
+  wasm.floats(wasm.scores_address(), scores.length).set(scores);
+  const n = wasm.stage_row(Number(stage.number), scores.length);
   const width = wasm.step_floats(), table = wasm.floats(wasm.steps_address(), n * width);
   const steps = [];
   for (let i = 0; i < n; i++) {
@@ -25,12 +24,12 @@ function one_row_run(wasm, stage, scores, type) {
 
 /* Bars of numbers.  A bar is dragged, or moved with the up and down keys; the bars stay the same
  * elements while they move.  The height grows as asinh: 1 and 100 both have room.
- *   change(j, score)  a bar was moved;  limit()  where a line is drawn */
-function score_bars(change, limit) {
+ *   change(j, score)  a bar was moved */
+function score_bars(change) {
   const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
     "aria-label": "the scores, as bars to drag"});
   const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
-  const line = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {});
+  const line = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {}, OVERFLOW.toFixed(2));
   let bars = [], scores = [], top = 120, dragged = -1;
   const half = height / 2 - 14, y = x => height / 2 - Math.asinh(x) / Math.asinh(top) * half;
   function drag(event, j) {
@@ -69,10 +68,8 @@ function score_bars(change, limit) {
       picture.replaceChildren(axis, line, name,
         ...bars.flatMap(({bar, handle, text}) => [handle, bar, text]));
     }
-    const at = limit();
-    name.textContent = number_text(Math.round(at * 100) / 100);
-    set(line, {y1: y(at), y2: y(at)});
-    set(name, {y: y(at) + 3});
+    set(line, {y1: y(OVERFLOW), y2: y(OVERFLOW)});
+    set(name, {y: y(OVERFLOW) + 3});
     scores.forEach((score, j) => {
       const shown = Number.isFinite(score) ? score : score > 0 ? top : -top, to = y(shown);
       set(bars[j].bar, {y: Math.min(y(0), to), height: Math.max(2, Math.abs(to - y(0))),
@@ -142,11 +139,11 @@ function term_picture() {
 }
 
 /* What a stage has lost, in words; "" where all is well. */
-function lost_text(run, now, ended, type) {
+function lost_text(run, now, ended) {
   const first = run.steps.find(step => step.l === Infinity);
   if (now && now.sums && now.l === Infinity)
     return first.x === Infinity ? "A score is inf, and so is l: a weight becomes inf / inf = nan or 0."
-      : `exp(${number_text(first.x)}) makes l larger than the largest ${type}: inf, ` +
+      : `exp(${number_text(first.x)}) makes l larger than the largest float: inf, ` +
         "and a weight becomes inf / inf = nan or 0.";
   if (now && now.sums && Number.isNaN(now.l)) return "l is nan, and so is every weight.";
   if (ended && run.weights.some(Number.isNaN))
@@ -154,7 +151,7 @@ function lost_text(run, now, ended, type) {
   return "";
 }
 
-function one_row_panel(stage, wasm) {
+function one_row_panel(stage) {
   const code = code_view(stage.number), terms = term_picture();
   const cells = Object.fromEntries(["loop", "score", ...stage.state, "weights", "o"].map(name =>
     [name, element("td", {"data-cell": `${stage.key}-${name}`})]));
@@ -163,14 +160,13 @@ function one_row_panel(stage, wasm) {
     element("p", {class: "fig-title"}, `stage ${stage.number}, ${stage.key}`), terms.picture,
     element("table", {class: "fig-state"}, ...Object.entries(cells).map(([name, cell]) =>
       element("tr", {}, element("th", {scope: "row"}, name), cell))), lost, code.code);
-  function show(run, at, scores, type) {
+  function show(run, at, scores) {
     const now = run.steps[Math.min(at, run.steps.length) - 1], ended = at > run.steps.length;
     const m = !now || stage.key === "naive" ? 0 : now.m, counts = now && now.sums;
     const last = !now ? -1 : ended ? scores.length - 1 : now.index;
-    const rounded = x => wasm.to_type(x, Object.keys(ONE_ROW_TYPES).indexOf(type));
     code.show(!now ? 0 : ended ? code.loops : now.loop);
     terms.draw(scores.map((x, j) => !counts || j > last ? null
-      : x === -Infinity ? 0 : Math.fround(rounded(Math.exp(x - m)))),
+      : x === -Infinity ? 0 : Math.fround(Math.exp(x - m))),
       counts ? now.l : 0, ended ? -1 : last, ended || !now ? 1 : now.correction, stage.key);
     cells.loop.textContent = now ? ended ? code.loops : now.loop : "–";
     cells.score.textContent = now ? number_text(now.x) : "–";
@@ -179,15 +175,14 @@ function one_row_panel(stage, wasm) {
     cells.weights.className = ended ? "fig-weights" : "";
     cells.weights.textContent = ended ? run.weights.map(number_text).join("  ") : "after the last loop";
     cells.o.textContent = ended ? number_text(Math.fround(run.o)) : "the weights' mean of the values 0, 1, 2, …";
-    lost.textContent = lost_text(run, now, ended, type);
+    lost.textContent = lost_text(run, now, ended);
     section.className = "fig-stage" + (lost.textContent ? " fig-bad" : "");
   }
   return {section, show};
 }
 
 FIGURES["one-row"] = function (root, wasm) {
-  const state = figure_state(root, {x: "3,2,89,1", type: "f32", step: "0", stages: "123"}, restore);
-  const types = Object.keys(ONE_ROW_TYPES);
+  const state = figure_state(root, {x: "3,2,89,1", step: "0", stages: "123"}, restore);
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
   const input = element("input", {size: 20, "aria-label": "scores, separated by commas", spellcheck: "false",
     input: () => {
@@ -196,15 +191,13 @@ FIGURES["one-row"] = function (root, wasm) {
       scores = read;
       compute();
     }});
-  const type = choice("type", types.map(name => [name, name]), value => { state.type = value; compute(); });
-  const wrong = complaint(), bars = score_bars(change, () => ONE_ROW_TYPES[type.value]);
+  const wrong = complaint(), bars = score_bars(change);
   const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
-  const steps = stepper(root, state, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
+  const steps = stepper(root, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
   function compute(step = steps.wanted()) {
-    state.x = scores.map(number_text).join(",");
-    runs = stages.map(stage => one_row_run(wasm, stage, scores, types.indexOf(type.value)));
+    runs = stages.map(stage => one_row_run(wasm, stage, scores));
     steps.go(step);
   }
   function change(j, score) {
@@ -216,7 +209,7 @@ FIGURES["one-row"] = function (root, wasm) {
   function show(at) {
     const i = stages.length - 1, now = runs[i].steps[Math.min(at, runs[i].steps.length) - 1];
     bars.draw(scores, now && at <= runs[i].steps.length ? now.index : -1);
-    panels.forEach((panel, k) => panel.show(runs[k], at, scores, type.value));
+    panels.forEach((panel, k) => panel.show(runs[k], at, scores));
     spoken.textContent = now
       ? `stage ${stages[i].number}, after score ${number_text(now.x)}: l is ${number_text(now.l)}`
       : "no score read yet";
@@ -225,15 +218,14 @@ FIGURES["one-row"] = function (root, wasm) {
     const read = parse_numbers(state.x, MOST_SCORES);
     wrong.say(input, read ? "" : `${state.x} is no row of scores.`);
     scores = read || [3, 2, 5, 1];
-    type.value = types.includes(state.type) ? state.type : "f32";
     stages = ONE_ROW_STAGES.filter(stage => state.stages.includes(stage.number));
     if (!stages.length) stages = ONE_ROW_STAGES;
-    panels = stages.map(stage => one_row_panel(stage, wasm));
+    panels = stages.map(one_row_panel);
     place.replaceChildren(...panels.map(panel => panel.section));
     input.value = scores.map(number_text).join(", ");
     compute(Number(state.step));
   }
-  root.append(element("div", {class: "fig-bar"}, labelled("scores", input),
-                      labelled("type", type)), wrong.line, bars.picture, steps.bar, place, spoken);
+  root.append(element("div", {class: "fig-bar"}, labelled("scores", input)), wrong.line, bars.picture, steps.bar, place,
+    spoken);
   restore();
 };

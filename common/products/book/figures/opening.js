@@ -21,7 +21,7 @@ FIGURES["opening"] = function (root, wasm) {
   function row(i) {
     const x = scores[state.head].slice(i * n, (i + 1) * n).map(score => Math.fround(score * state.factor));
     wasm.floats(wasm.scores_address(), n).set(x);
-    wasm.stage_row(Number(state.stage), n, 0);
+    wasm.stage_row(Number(state.stage), n);
     return {most: Math.max(...x), weights: [...wasm.floats(wasm.weights_address(), n)]};
   }
   function pick(i) {

@@ -61,7 +61,6 @@ FIGURES["parentheses"] = function (root, wasm) {
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
       if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.")) return;
-      state.leaves = input.value;
       leaves = read;
       restart();
     }});
@@ -84,7 +83,6 @@ FIGURES["parentheses"] = function (root, wasm) {
       return {text: String(i + 1), x: i, y: 0, children: []};
     });
     roots = nodes.map((_, i) => i);
-    state.tree = "";
     history.textContent = "";
     draw();
   }
@@ -95,7 +93,6 @@ FIGURES["parentheses"] = function (root, wasm) {
     nodes.push({text: `(${nodes[a].text} ${nodes[b].text})`, children: [a, b],
       x: (nodes[a].x + nodes[b].x) / 2, y: 1 + Math.max(nodes[a].y, nodes[b].y)});
     roots.splice(i, 2, node);
-    state.tree += (state.tree ? "." : "") + i;
     if (!quiet) draw(Math.min(i, roots.length - 2));
   }
   function build(merges) {

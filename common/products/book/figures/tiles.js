@@ -115,7 +115,7 @@ FIGURES["tiles"] = function (root, wasm) {
   const place = element("div", {class: "fig-lanes"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   let p = {}, plans = [], outputs = [];
-  const steps = stepper(root, state, () => Math.max(0, ...plans.map(plan => plan.length)), show);
+  const steps = stepper(root, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
   /* Takes a size, or says what would be one. */
   function accept(name, text) {
