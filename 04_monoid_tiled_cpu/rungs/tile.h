@@ -1,4 +1,5 @@
-/* tile.h: a tile of 16 queries and 32 keys, for the rungs tile, threads and simd. */
+/* tile.h: a tile of 16 queries and 32 keys, for the rungs tile, threads and simd; the step of a chunk
+ * of keys is that of correct_once, too. */
 #pragma once
 
 #include "monoid.h"
@@ -28,8 +29,8 @@ static void push_tile(struct aggregate *x, const float *s, const float *v, size_
 
 /* x (rows) = the partial results of the queries i .. i + rows - 1, rows <= Br, for the keys
  * first .. end - 1, tile by tile.  A key that a query does not see scores -INFINITY. */
-static void fold_tiles(const struct head *h, size_t i, size_t rows, size_t first, size_t end,
-                       struct aggregate *x)
+static __attribute__((unused)) void fold_tiles(const struct head *h, size_t i, size_t rows,
+                                               size_t first, size_t end, struct aggregate *x)
 {
     float s[Bc];
     end = smaller(end, visible(h, i + rows - 1)); /* the last query sees most */
