@@ -55,16 +55,29 @@ static __forceinline__ __device__ void issue_queries(typename W::shared &shared,
     copies_commit();
 }
 
+/* p of a score with a bias or a soft cap.  lse is the row's own: times log2(e) that of a row whose bias
+ * is -1e30 would be off by more than its keys differ. */
+template <enum dtype T>
+static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x, float s, int head,
+                                                    int i, int j, float *slope)
+{
+    if (i >= x.seqlen_q || j >= x.seqlen_k) return 0.0f;
+    const float z = exponent_of(x, s, head, i, j, slope);
+    const float lse = x.lse[(ptrdiff_t)head * x.seqlen_q + i];
+    return z == -INFINITY || lse == -INFINITY ? 0.0f : exp2_fast((z - lse) * 1.44269504f);
+}
+
 /* S^T becomes P^T and dP^T dS^T, of the warp's 16 keys.  A lane has the keys j and j + 8,
  * and of each eight queries the columns 2 t and 2 t + 1.  What is hidden is set to 0
- * after the exponential: there K may be 0 (beyond seqlen_k), and 2^(0 - lse2) overflow. */
-template <enum dtype T, class W, bool MASK>
+ * after the exponential: there K may be 0 (beyond seqlen_k), and 2^(0 - lse2) overflow.
+ *   BENT  there is a bias or a soft cap */
+template <enum dtype T, class W, bool MASK, bool BENT>
 static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename W::scores &dp,
                                                 const typename W::shared &shared,
                                                 const struct gradient<T> &x, int stage, int j,
-                                                int i_0)
+                                                struct place at)
 {
-    const int t = threadIdx.x % 4;
+    const int t = threadIdx.x % 4, i_0 = at.i_0;
     const float c = x.scale * 1.44269504f;
     struct key_range32 seen[2];
     for (int r = 0; MASK && r < 2; r++) {
@@ -79,8 +92,11 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int query = 8 * n + e % 2;
-            float p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
-            float ds = p * (dp[n][e] - (e % 2 ? D_i.y : D_i.x));
+            float slope = 1.0f, p;
+            if constexpr (BENT)
+                p = bent_weight(x, s[n][e], at.head, i_0 + 2 * t + query, j + e / 2 * 8, &slope);
+            else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
+            float ds = p * (dp[n][e] - (e % 2 ? D_i.y : D_i.x)) * slope;
             if (MASK && (query < seen[e / 2].first || query >= seen[e / 2].end)) p = ds = 0.0f;
             s[n][e] = p, dp[n][e] = ds;
         }
@@ -120,7 +136,7 @@ static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
 
 /* Block ((b * heads_kv + h) * key_tiles + t) * PARTS + i: keys t * Bc ... of key head h of batch
  * b, part i of the columns. */
-template <enum dtype T, class W>
+template <enum dtype T, class W, bool BENT>
 static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     mma_sync_kernel(const struct gradient<T> x)
 {
@@ -152,9 +168,9 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_rows<T, W>(ds, v, shared.d_o[stage]);
         struct key_range32 all = all_rows_see(x.mask, at.i_0, min(at.i_0 + W::Br, x.seqlen_q));
         if (all.first <= j_0 && j_0 + W::Bc <= all.end)
-            p_and_ds<T, W, false>(p, ds, shared, x, stage, j, at.i_0);
+            p_and_ds<T, W, false, BENT>(p, ds, shared, x, stage, j, at);
         else
-            p_and_ds<T, W, true>(p, ds, shared, x, stage, j, at.i_0);
+            p_and_ds<T, W, true, BENT>(p, ds, shared, x, stage, j, at);
         add_rows<T, W>(dv, p, shared.d_o[stage] + column * W::Br);
         put_ds<T, W>(shared, ds);
         add_rows<T, W>(dk, ds, shared.q[stage] + column * W::Br);
@@ -189,7 +205,8 @@ static void launch(const struct problem *p, const struct arrays *a)
     launch_row_sums<T>(x, a->stream);
     CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, n * sizeof(float), (cudaStream_t)a->stream));
     if (blocks)
-        start(mma_sync_kernel<T, W>, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
+        start(x.bias || x.softcap > 0.0f ? mma_sync_kernel<T, W, true> : mma_sync_kernel<T, W, false>,
+              blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
     if (n) start(scale_dq_kernel<T>, (n / 4 + D_THREADS - 1) / D_THREADS, D_THREADS, 0, a->stream, x);
 }
 
@@ -223,6 +240,7 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, tilin
 
 GPU_VARIANT(gradient_mma_sync, "tensor cores; S^T",
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
-    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW,
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
+                WITH_BIAS_STRIDES,
     .max_score = INFINITY, .masked_rows = 1, .in_any_order = 1, .refuses = refuses,
     .workspace = workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});

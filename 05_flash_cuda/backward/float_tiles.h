@@ -10,7 +10,6 @@
 #pragma once
 
 #include "backward/gradient.h"
-#include "portable/scores.h"
 
 /* Tiles for head dims up to D: the four tiles and the weights fit the 64 KB of sm_75. */
 template <int D_> struct float_shape {
@@ -133,29 +132,19 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
                                                 const typename S::tiles &shared, int head, int i_0,
                                                 int j_0)
 {
-    const size_t bias_of_head = head / x.heads_q * x.bias_strides.batch +
-                                head % x.heads_q * x.bias_strides.head;
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
         const int row = ty + 8 * a, i = i_0 + row;
         struct key_range32 seen = mask_keys(x.mask, i);
         if (i >= x.seqlen_q) seen.end = 0;
-        const float *bias_i = x.bias + (bias_of_head + i * x.bias_strides.row);
 #pragma unroll
         for (int b = 0; b < S::C; b++) {
             const int j = j_0 + tx + S::TX * b;
-            bool hidden = j < seen.first || j >= seen.end;
-            float z = s[a][b] * x.scale, slope = 1.0f, bias = 0.0f;
-            if (x.softcap > 0.0f) {
-                float t = tanhf(z / x.softcap);
-                z = capped(z, x.softcap);
-                slope = 1.0f - t * t;
-            }
-            if (x.bias && !hidden) bias = bias_i[j];
-            hidden = hidden || bias == -INFINITY || z + bias == -INFINITY;
-            s[a][b] = hidden ? 0.0f : expf(z + bias - shared.lse[row]);
-            dp[a][b] = hidden ? 0.0f : s[a][b] * (dp[a][b] - shared.D_i[row]) * slope;
+            float slope = 1.0f, z = -INFINITY;
+            if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], head, i, j, &slope);
+            s[a][b] = z == -INFINITY ? 0.0f : expf(z - shared.lse[row]);
+            dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] - shared.D_i[row]) * slope;
         }
     }
 }

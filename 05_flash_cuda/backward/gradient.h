@@ -172,6 +172,25 @@ static __forceinline__ __device__ struct key_range32 queries_of(struct mask32 m,
     return {max(0, min(seqlen_q, j - m.last)), max(0, min(seqlen_q, end - m.first))};
 }
 
+/* The exponent of a score, c tanh(s scale / c) + bias with a soft cap c, and *slope, that of the cap;
+ * -inf where a bias hides the key, whatever q and k hold.   head  b * heads_q + h */
+template <enum dtype T>
+static __forceinline__ __device__ float exponent_of(const struct gradient<T> &x, float s, int head,
+                                                    int i, int j, float *slope)
+{
+    const size_t bias_of_head = head / x.heads_q * x.bias_strides.batch +
+                                head % x.heads_q * x.bias_strides.head;
+    const float bias = x.bias ? x.bias[bias_of_head + i * x.bias_strides.row + j] : 0.0f;
+    float z = s * x.scale;
+    *slope = 1.0f;
+    if (x.softcap > 0.0f) {
+        const float t = tanhf(z / x.softcap);
+        z = capped(z, x.softcap);
+        *slope = 1.0f - t * t;
+    }
+    return bias == -INFINITY ? bias : z + bias;
+}
+
 /* ---- before: D, eight lanes for each row; and the gradient of the sinks ---- */
 
 constexpr int D_THREADS = 128, D_LANES = 8, D_ROWS = D_THREADS / D_LANES;

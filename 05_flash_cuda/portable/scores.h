@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention.h"
+#include "portable/float_arithmetic.h"
 #include "portable/mma_sync.h"
 
 /* What a score is multiplied by in the exponent.  With a bias it is scaled before. */
@@ -49,13 +50,6 @@ static __forceinline__ __device__ float base_of(float (&s)[W::Bc / 8][4], int r,
             base = 0.0f;
         }
     return base;
-}
-
-/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
-static __forceinline__ __device__ float capped(float s, float c)
-{
-    const float x = s / c;
-    return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
 }
 
 /* s = c tanh(s / c) for 16-bit outputs.  With a cap as models have it, c - 2 c / (1 + e^(2 s / c))
