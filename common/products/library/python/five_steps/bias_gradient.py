@@ -7,26 +7,33 @@ import torch
 BLOCK = 1 << 24  # scores
 
 
-def _hidden(n, keys, first, ahead, options):
+def _hidden(n, keys, first, ahead, options, device):
     """Which keys the queries first .. first + n - 1 do not see, or None."""
     _, _, causal, left, right, *_ = options
     right = 0 if causal else right
     if left < 0 and right < 0:
         return None
-    apart = torch.arange(keys)[None] - (torch.arange(n)[:, None] + first + ahead)
+    apart = torch.arange(keys, device=device)[None] - (torch.arange(n, device=device)[:, None] + first + ahead)
     return ((apart < -left) if left >= 0 else False) | ((apart > right) if right >= 0 else apart > keys)
 
 
+def _with(a, column):
+    """a column more: what is subtracted from a product is one of its own columns."""
+    return torch.cat((a, column.expand(*a.shape[:-1], 1)), -1)
+
+
 def _scores_gradient(rows, k, v, bias, hidden, softcap, scale):
-    """ds of some rows (q, d_o, lse, D) [heads_kv, group, n, ...]."""
+    """ds of some rows (q, d_o, lse, D) [heads_kv, group, n, ...]; k and v have a column of ones."""
     q, d_o, lse, big_d = rows
-    s = scale * (q @ k.transpose(-2, -1))
+    lse = torch.where(lse == -torch.inf, 0, lse)
     if softcap:
-        s = softcap * torch.tanh(s / softcap)
-    p = torch.exp(s + bias - torch.where(lse == -torch.inf, 0, lse))
+        s = softcap * torch.tanh(scale / softcap * (q @ k[..., :-1].mT)) - lse
+    else:
+        s = _with(scale * q, -lse) @ k.mT
+    p = s.add_(bias).exp_()
     if hidden is not None:
-        p = p.masked_fill(hidden.to(p.device), 0)
-    return p * (d_o @ v.transpose(-2, -1) - big_d)
+        p.masked_fill_(hidden, 0)
+    return (_with(d_o, -big_d) @ v.mT).mul_(p)
 
 
 def bias_gradient(given, d_lse, bias, options):
@@ -42,14 +49,15 @@ def bias_gradient(given, d_lse, bias, options):
     def grouped(a, b, i):
         return a[b, :, i:i + block].float().unflatten(0, (kv, heads // kv))
     for b in range(batch if heads else 0):
-        k_b, v_b = k[b, :, None].float(), v[b, :, None].float()
+        one = torch.ones((), device=k.device)
+        k_b, v_b = (_with(a[b, :, None].float(), one) for a in (k, v))
         for i in range(0, n, block):
             rows = [grouped(a, b, i) for a in (q, d_o, lse[..., None], big_d[..., None])]
             at = (b if whole.shape[0] > 1 else 0, slice(None),
                   slice(i, i + block) if whole.shape[2] > 1 else slice(None))
             of_rows = whole[at].expand(heads, rows[0].shape[2], keys).unflatten(0, (kv, heads // kv))
             ds = _scores_gradient(rows, k_b, v_b, of_rows,
-                                  _hidden(rows[0].shape[2], keys, i, keys - n, options), softcap,
-                                  scale or width ** -0.5)
+                                  _hidden(rows[0].shape[2], keys, i, keys - n, options, q.device),
+                                  softcap, scale or width ** -0.5)
             result[at] += ds.flatten(0, 1).sum_to_size(result[at].shape)
     return result.reshape(bias.shape).to(bias.dtype)
