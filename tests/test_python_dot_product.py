@@ -20,7 +20,7 @@ if torch:
         "one bias for all batches": ([R(2, 4, 5, 8), R(2, 4, 7, 8), R(2, 4, 7, 8), R(1, 4, 5, 7)], {}),
         "groups": ([R(2, 4, 5, 8), R(2, 2, 7, 8), R(2, 2, 7, 8), R(2, 1, 1, 7)], {"enable_gqa": True})}
     MASKS = {"none": (False, None), "causal": (True, None), "bias": (False, R(4, 6, 6)),
-             "booleans": (False, torch.rand(6, 6) > 0.4)}
+             "booleans": (False, (torch.rand(6, 6) > 0.4) | torch.eye(6).bool())}
 else:
     SHAPES = MASKS = {}
 
