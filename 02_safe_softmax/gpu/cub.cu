@@ -56,11 +56,9 @@ static void cub_softmax(const struct problem *p, const struct arrays *a)
     cudaLaunchConfig_t config = launch_of(p->rows, THREADS, 0, a->stream);
     size_t bytes = CUB_BYTES;
     cub_max(l + p->rows, &bytes, p, x, m, config.stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_kernel, x, (const float *)m, y, p->rows,
-                                  p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_kernel, x, m, y, p->rows, p->cols));
     cub_sum(l + p->rows, &bytes, p, (const float *)y, l, config.stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel, y, (const float *)l, p->rows,
-                                  p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel, y, l, p->rows, p->cols));
 }
 
 /* Element i of the matrix -> exp(x_i - m_row).  The row is i / cols, by a multiplication
@@ -98,8 +96,7 @@ static void cub_fused_exp(const struct problem *p, const struct arrays *a)
     cub_sum(l + p->rows, &bytes, p,
             thrust::make_transform_iterator(thrust::counting_iterator<size_t>(0), f), l,
             config.stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_divide_kernel, x, y, (const float *)m,
-                                  (const float *)l, p->rows, p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_divide_kernel, x, y, m, l, p->rows, p->cols));
 }
 #endif
 

@@ -40,12 +40,9 @@ static void four_kernels(const struct problem *p, const struct arrays *a)
     cudaLaunchConfig_t config = launch_of(p->rows, THREADS, sizeof(struct block_sums),
                                           a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, max_kernel, x, m, p->rows, p->cols));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_kernel, x, (const float *)m, y, p->rows,
-                                  p->cols));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, sum_kernel, (const float *)y, l, p->rows,
-                                  p->cols));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel, y, (const float *)l, p->rows,
-                                  p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, exp_kernel, x, m, y, p->rows, p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, sum_kernel, y, l, p->rows, p->cols));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel, y, l, p->rows, p->cols));
 }
 
 GPU_VARIANT(gpu_four_kernels, "four kernels",
