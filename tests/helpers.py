@@ -133,8 +133,7 @@ def option_words(**options):
     return words
 
 
-def load(path):
-    return np.load(path)
+load = np.load
 
 
 def lines_of(path):
