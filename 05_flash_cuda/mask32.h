@@ -16,13 +16,15 @@ struct key_range32 { int first, end; };
  * exists. */
 struct mask32 { int seqlen_k, first, last; };
 
-/* A mask in 32 bits.  A limit beyond LONGEST hides or shows all keys, like LONGEST. */
+/* A limit in 32 bits.  Beyond LONGEST it hides or shows all keys, like LONGEST. */
+static inline HOST_DEVICE int limit32(ptrdiff_t x)
+{
+    return (int)(x > LONGEST ? LONGEST : x < -LONGEST ? -LONGEST : x);
+}
+
 static inline HOST_DEVICE struct mask32 mask_in_32_bits(struct mask m)
 {
-    auto limit = [](ptrdiff_t x) {
-        return (int)(x > LONGEST ? LONGEST : x < -LONGEST ? -LONGEST : x);
-    };
-    return {(int)m.seqlen_k, limit(m.first), limit(m.last)};
+    return {(int)m.seqlen_k, limit32(m.first), limit32(m.last)};
 }
 
 static inline struct mask32 problem_mask32(const struct problem *p)

@@ -40,17 +40,11 @@ find_sequence(const struct sequences &all, int number)
 
 static struct sequences sequences_of(const struct problem *p, const struct arrays *a)
 {
-    auto limit = [](ptrdiff_t x) {
-        return (int)(x > LONGEST ? LONGEST : x < -LONGEST ? -LONGEST : x);
-    };
-    struct sequences s = {};
-    if (p->packed) s.cu_seqlens_q = a->cu_seqlens_q, s.cu_seqlens_k = a->cu_seqlens_k;
-    if (p->has_lengths) s.seqlens_k = a->seqlens_k;
-    s.n = (int)p->batch;
-    s.seqlen_q = (int)p->seqlen_q;
-    s.seqlen_k = (int)p->seqlen_k;
     const struct mask m = problem_mask(p); /* no limit: so large that it is none for any */
     const ptrdiff_t own_key = m.seqlen_k - (ptrdiff_t)p->seqlen_q;
-    s.first = limit(m.first - own_key), s.last = limit(m.last - own_key);
-    return s;
+    return {.cu_seqlens_q = p->packed ? a->cu_seqlens_q : NULL,
+            .cu_seqlens_k = p->packed ? a->cu_seqlens_k : NULL,
+            .seqlens_k = p->has_lengths ? a->seqlens_k : NULL, .n = (int)p->batch,
+            .seqlen_q = (int)p->seqlen_q, .seqlen_k = (int)p->seqlen_k,
+            .first = limit32(m.first - own_key), .last = limit32(m.last - own_key)};
 }

@@ -11,7 +11,9 @@
 
 static const size_t MOST_ROWS = (size_t)1 << 40; /* no sequence is longer */
 
-int wrong(struct fault *f, int array, const char *format, ...)
+/* Writes the text, printf style; 1. */
+__attribute__((format(printf, 3, 4)))
+static int wrong(struct fault *f, int array, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

@@ -8,10 +8,6 @@
 /* What is wrong: with an array, or (N_ARRAYS) with what the text names. */
 struct fault { int array; char text[300]; };
 
-/* Writes the text, printf style; 1. */
-int wrong(struct fault *f, int array, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* An array as a caller gives it; size NULL: not given.  data is looked at of prefix sums alone. */
 struct given { const size_t *size; size_t rank; const void *data; };
 
