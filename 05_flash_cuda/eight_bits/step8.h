@@ -171,9 +171,7 @@ static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &
         weigh<C>(x.s, x.rows, x.c, p);
         again = false;
         for (int i = 0; i < 2; i++) { /* the four threads of a row agree */
-            float sum = x.rows.l[i] - before[i];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            const float sum = quad_sum(x.rows.l[i] - before[i]);
             if (sum <= C::SUM_ALONE || largest[i] <= C::LARGEST) continue;
             largest[i] = C::LARGEST;
             again = true;
