@@ -13,7 +13,7 @@
 
 #include <type_traits>
 
-#include "split_kv/slot.h"
+#include "portable/mma_sync.h"
 #include "vector/codes8.h"
 
 #ifdef __CUDACC__
@@ -122,55 +122,5 @@ static __forceinline__ __device__ void narrow_q(uint32_t (&a)[D / 16][4], float 
             for (int r = row; r < 4; r += 2)
                 a[d][r] = pack<F16>(factor * __uint_as_float(a[d][r] << 16),
                                     factor * __uint_as_float(a[d][r] & 0xffff0000u));
-    }
-}
-
-/* multiply_qk() of keys that are codes. */
-template <enum dtype KV, int D>
-static __forceinline__ __device__ void multiply_qk_codes(float (&s)[KEYS / 8][4],
-                                                         const uint32_t (&q)[D / 16][4],
-                                                         const uint16_t *k)
-{
-    int lane = threadIdx.x % 32;
-    shared_address k0 =
-        address_of(k + place_in_slot<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
-#pragma unroll
-    for (int d = 0; d < D / 16; d += 2) {
-        uint32_t codes[4], b[2];
-        load_matrices(codes, (k0 ^ d / 2 % 4 * 32) + d / 8 * KEYS * 128);
-#pragma unroll
-        for (int i = 0; i < 4; i++) { /* 8 keys, 16 columns */
-            widen_codes<KV>(b, codes[i]);
-            mma_16x8x16<F16>(s[i / 2], q[d + i % 2], b[0], b[1]);
-        }
-    }
-}
-
-/* add_pv() of values that are codes. */
-template <enum dtype KV, int D>
-static __forceinline__ __device__ void add_pv_codes(float (&o)[D / 8][4],
-                                                    const float (&p)[KEYS / 8][4],
-                                                    const uint16_t *v)
-{
-    int lane = threadIdx.x % 32;
-    shared_address v0 = address_of(v + place_in_slot<D>(lane % 16, lane / 16));
-    uint32_t a[4] = {pack<F16>(p[0][0], p[0][1]), pack<F16>(p[0][2], p[0][3]),
-                     pack<F16>(p[1][0], p[1][1]), pack<F16>(p[1][2], p[1][3])};
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 4) { /* 32 columns */
-        uint32_t codes[4], b[2][2];
-        load_matrices_transposed(codes, (v0 ^ n / 2 % 8 * 16) + n / 16 * KEYS * 128);
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) /* the even columns first, then the odd */
-                widen_codes<KV>(b[half], even_first(codes[i + half]));
-            mma_16x8x16<F16>(o[n + i], a, b[0][0], b[1][0]);
-            mma_16x8x16<F16>(o[n + i + 1], a, b[0][1], b[1][1]);
-        }
     }
 }

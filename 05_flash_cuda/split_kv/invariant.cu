@@ -45,7 +45,7 @@ block_scores(float (&s)[LEAF_BLOCK / 8][4], const uint32_t (&q)[D / 16][4], SLOT
 {
     auto tile = [&](int i) { return (float (*)[KEYS / 8][4])(s + i * KEYS / 8); };
 #pragma unroll
-    for (int i = 0; i < TILES; i++) multiply_qk<T, D>(*tile(i), q, slot(i));
+    for (int i = 0; i < TILES; i++) multiply_qk<T, T, D>(*tile(i), q, slot(i));
     const bool are_products = scores_of(x, call).are_products;
     if (are_products && j0 >= open.first && j0 + LEAF_BLOCK <= min(end, open.end)) return;
     const float scale = are_products ? 1.0f : x.scale;
@@ -92,7 +92,7 @@ static __forceinline__ __device__ void add_block(struct state<D> &f,
 {
 #pragma unroll
     for (int i = 0; i < TILES; i++)
-        add_pv<T, D>(f.o, *(const float (*)[KEYS / 8][4])(s + i * KEYS / 8), slot(i));
+        add_pv<T, T, D>(f.o, *(const float (*)[KEYS / 8][4])(s + i * KEYS / 8), slot(i));
 }
 
 /* total . f, and f becomes the unit. */

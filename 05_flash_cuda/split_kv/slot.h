@@ -3,7 +3,7 @@
  * warp on its own. */
 #pragma once
 
-#include "portable/mma_sync.h"
+#include "split_kv/codes.h"
 
 constexpr int KEYS = 16;
 
@@ -40,48 +40,61 @@ static __forceinline__ __device__ void start_copy(const uint16_t *slot,
     }
 }
 
-/* S = Q K^T for 16 keys: two C fragments. */
-template <enum dtype T, int D>
+/* S = Q K^T for 16 keys: two C fragments.  A load has 16 columns of the keys, of codes 32. */
+template <enum dtype T, enum dtype KV, int D>
 static __forceinline__ __device__ void multiply_qk(float (&s)[KEYS / 8][4],
                                                    const uint32_t (&q)[D / 16][4],
                                                    const uint16_t *k)
 {
+    constexpr int STEPS = IS_CODE<KV> ? 2 : 1, BYTES = IS_CODE<KV> ? D : 2 * D;
     int lane = threadIdx.x % 32;
-    shared_address k0 = address_of(k + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+    shared_address k0 =
+        address_of(k + place_in_slot<BYTES>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
 #pragma unroll
-    for (int d = 0; d < D / 16; d++)
+    for (int d = 0; d < D / 16; d += STEPS) {
+        uint32_t b[4];
+        load_matrices(b, (k0 ^ d / STEPS % 4 * 32) + d / STEPS / 4 * KEYS * 128);
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n += 2) {
-            uint32_t b[4];
-            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * KEYS + 8 * n) * 128);
-            mma_16x8x16<T>(s[n], q[d], b[0], b[1]);
-            mma_16x8x16<T>(s[n + 1], q[d], b[2], b[3]);
-        }
+        for (int i = 0; i < 4; i += 2) /* 8 keys */
+            if constexpr (IS_CODE<KV>)
+#pragma unroll
+                for (int step = 0; step < 2; step++) {
+                    uint32_t wide[2];
+                    widen_codes<KV>(wide, b[i + step]);
+                    mma_16x8x16<F16>(s[i / 2], q[d + step], wide[0], wide[1]);
+                }
+            else mma_16x8x16<T>(s[i / 2], q[d], b[i], b[i + 1]);
+    }
 }
 
 /* O += P V for 16 keys. */
-template <enum dtype T, int D>
+template <enum dtype T, enum dtype KV, int D>
 static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
                                               const float (&p)[KEYS / 8][4],
                                               const uint16_t *v)
 {
+    constexpr int STEPS = IS_CODE<KV> ? 2 : 1, BYTES = IS_CODE<KV> ? D : 2 * D;
+    constexpr enum dtype P = IS_CODE<KV> ? F16 : T;
     int lane = threadIdx.x % 32;
-    shared_address v0 = address_of(v + place_of(lane % 16, lane / 16));
+    shared_address v0 = address_of(v + place_in_slot<BYTES>(lane % 16, lane / 16));
+    uint32_t a[4] = {pack<P>(p[0][0], p[0][1]), pack<P>(p[0][2], p[0][3]),
+                     pack<P>(p[1][0], p[1][1]), pack<P>(p[1][2], p[1][3])};
 #pragma unroll
-    for (int j = 0; j < KEYS; j += 16) {
-        const float(*s)[4] = p + j / 8;
-        uint32_t a[4] = {pack<T>(s[0][0], s[0][1]), pack<T>(s[0][2], s[0][3]),
-                         pack<T>(s[1][0], s[1][1]), pack<T>(s[1][2], s[1][3])};
+    for (int n = 0; n < D / 8; n += 2 * STEPS) {
+        uint32_t b[4];
+        load_matrices_transposed(b, (v0 ^ n / STEPS % 8 * 16) + n / STEPS / 8 * KEYS * 128);
 #pragma unroll
-        for (int n = 0; n < D / 8; n += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, (v0 ^ n % 8 * 16) + (n / 8 * KEYS + j) * 128);
-            mma_16x8x16<T>(o[n], a, b[0], b[1]);
-            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
-        }
+        for (int i = 0; i < 4; i += 2)
+            if constexpr (IS_CODE<KV>) { /* the even columns, then the odd */
+                uint32_t low[2], high[2];
+                widen_codes<KV>(low, even_first(b[i]));
+                widen_codes<KV>(high, even_first(b[i + 1]));
+                mma_16x8x16<F16>(o[n + i], a, low[0], high[0]);
+                mma_16x8x16<F16>(o[n + i + 1], a, low[1], high[1]);
+            } else mma_16x8x16<T>(o[n + i / 2], a, b[i], b[i + 1]);
     }
 }

@@ -19,7 +19,7 @@
  * head_dim and head_dim_v multiples of 8 up to 256; at most 64 queries for a key head.
  * A kernel for keys and values of 8 bits differs in where a lane finds columns (codes.h). */
 #include "split_kv.h"
-#include "split_kv/codes.h"
+#include "split_kv/slot.h"
 
 constexpr int ROWS = 16, MOST_ROWS = 64;
 
@@ -219,12 +219,10 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     };
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
-        if constexpr (IS_CODE<KV>) multiply_qk_codes<KV, D>(s, q, next(0));
-        else multiply_qk<T, D>(s, q, next(0));
+        multiply_qk<T, KV, D>(s, q, next(0));
         scale_and_mask(s, x, call, g, row0, j0, end, open, scale);
         softmax_step<D>(f, s, NARROW ? 10.397207f : 0.0f); /* log 2^15 */
-        if constexpr (IS_CODE<KV>) add_pv_codes<KV, D>(f.o, s, next(1));
-        else add_pv<T, D>(f.o, s, next(1));
+        add_pv<T, KV, D>(f.o, s, next(1));
     }
     copies_wait<0>();
     publish<KV, D, WARPS>(buffers, f, v_scale);
