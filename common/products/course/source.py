@@ -106,11 +106,11 @@ def problems_of(exercise):
     return module.PROBLEMS[exercise.name]
 
 
-def chosen(words, found=None, kinds=None):
-    """Those whose name, kind, number or stage is one of the words; all of these kinds without words."""
+def chosen(words, found=None):
+    """Those whose name, kind, number or stage is one of the words; all without words."""
     found = exercises() if found is None else found
     names = [{x.name, x.kind, f"{x.kind}s", str(x.number), x.stage} for x in found]
     words = [x.removesuffix(".cu").removesuffix(".c") for x in words]
     for word in (x for x in words if x not in set().union(*names)):
         fail(f"EX: no stage or exercise '{word}'; there are " + ", ".join(x.name for x in found))
-    return [x for x, its in zip(found, names) if (its & set(words) if words else not kinds or x.kind in kinds)]
+    return [x for x, its in zip(found, names) if its & set(words) or not words]

@@ -52,6 +52,13 @@ const choice = (name, options, change) =>
   element("select", {"data-input": name, change: event => change(event.target.value)},
     ...options.map(([key, text]) => element("option", {value: key}, text)));
 
+/* Chooses an option, the first one where there is no such; gives it. */
+function chosen(select, value) {
+  select.value = value;
+  if (select.selectedIndex < 0) select.selectedIndex = 0;
+  return select.value;
+}
+
 /* A line that complains about an input, read aloud when it changes. */
 function complaint() {
   const line = element("p", {class: "fig-error", role: "alert"});

@@ -43,9 +43,7 @@ FIGURES["opening"] = function (root, wasm) {
       ` Words without an answer: ${lost.filter(x => x).length} of ${n}.`;
   }
   function restore() {
-    head.value = state.head in OPENING_HEADS ? state.head : "9";
-    stage.value = /^[123]$/.test(state.stage) ? state.stage : "1";
-    [state.head, state.stage] = [head.value, stage.value];
+    [state.head, state.stage] = [chosen(head, state.head), chosen(stage, state.stage)];
     factor.value = state.factor;
     state.factor = factor.value;
     pick(Number(state.word) || 0);
