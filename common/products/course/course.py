@@ -30,13 +30,13 @@ from marks import write_json, write_text
 from source import ROOT, exercises, fail
 
 HERE = ROOT / "common/products/course"
-PAGES, ADAPTERS = HERE / "pages", HERE / "adapters"
+PAGES = HERE / "pages"
 SETTINGS = {"late_per_day": 0.1, "late_days": 3}
 NEVER = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")  # copied
 # What students do not get; of tests/ they need the sentence of `make map`.
 HIDDEN = {".ci", ".github", *(f"notes/{x}.md" for x in (
     "exam", "instructor", "checkpoints", "grading", "planted_bugs", "contributing", "coverage")),
-    *(f"common/products/course/{x}" for x in ("course.py", "adapters", "pages"))}
+    *(f"common/products/course/{x}" for x in ("course.py", "pages"))}
 # Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
 HIDDEN_VERBS = ["course", "grade", "book", "book-test", "tables", "tables-check", "test", "test-long", "sanitize",
                 "machines", "fuzz", "differential", "gallery", "eight_bits"]
@@ -101,15 +101,13 @@ def write_students(tree, stages, assistants):
     write_text(tree / "COURSE.md", (PAGES / "COURSE.md").read_text(encoding="utf-8").format(
         rows="\n".join(rows), allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip()))
     write_text(tree / ".gitignore", "build/\n")
-    for source, name in ((PAGES / f"AGENTS.{assistants}.md", "AGENTS.md"), (ADAPTERS / "Containerfile", "Containerfile"),
-                         (ADAPTERS / "classroom.yml", ".github/workflows/check.yml")):
-        write_text(tree / name, source.read_text(encoding="utf-8"))
+    for source, name in ((f"AGENTS.{assistants}.md", "AGENTS.md"), ("Containerfile", "Containerfile")):
+        write_text(tree / name, (PAGES / source).read_text(encoding="utf-8"))
     return rows
 
 
 def write_instructors(tree):
     shutil.copytree(ROOT, tree, ignore=NEVER, symlinks=True, dirs_exist_ok=True)
-    shutil.copytree(ADAPTERS, tree / "adapters")
     shutil.copy2(PAGES / "START.md", tree)
 
 
