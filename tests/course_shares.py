@@ -3,12 +3,9 @@ ones (SLOW of students.py): a4_tiled of the processor's multiply-adds; a5_fused,
 GPU's from shared memory.  The lines of this machine are replaced."""
 import copy
 import csv
-import datetime
-import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 
 from helpers import ROOT
@@ -16,23 +13,19 @@ from students import EXERCISES, SLOW, TOOLS
 
 from judge import Judge
 
+sys.path.append(str(ROOT / "common/products/reports"))
+from measurements import commit_here, cpu_name, now, output_of  # noqa: E402  pylint: disable=wrong-import-position
+
 RUNS = 3
-
-
-def said(*words):
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def write_lines(path, lines):
     """The lines of this machine are replaced."""
-    model = next((x.split(": ")[1] for x in pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
-                  if x.startswith("model name")), "?")
-    gpu = said("sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader") or "no GPU"
-    machine, commit = f"{model}; {len(os.sched_getaffinity(0))} cores; {gpu}", said("git", "rev-parse", "--short=10", "HEAD")
+    machine = f"{cpu_name()}; {output_of('nvidia-smi', '--query-gpu=name', '--format=csv,noheader') or 'no GPU'}"
     header, *old = csv.reader(path.read_text(encoding="utf-8").splitlines())
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *(x for x in old if x[0] != machine), *(
-            [machine, *x, datetime.date.today(), commit] for x in lines)])
+            [machine, *x, now()[:10], commit_here()] for x in lines)])
 
 
 def main():

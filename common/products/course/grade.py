@@ -71,18 +71,8 @@ class Grader(Judge):
         data, why = contents(paths[0])
         if why or data.decode(errors="replace") == exercise.skeleton():
             return {"marks": 0, "why": why or "the skeleton, unchanged"}
-        mark = self.mark_of(exercise, data, self.seed(name), self.parts(exercise, student))
-        mark["details"] += [f"{len(paths)} files are called {exercise.file.name}: one counts, in "
-                            f"'{paths[0].parent.name}'"] * (len(paths) > 1)
-        return mark
-
-    @staticmethod
-    def parts(exercise, student):
-        """The student's own files that this one includes."""
-        return parts_of(exercise, lambda x: contents(student.files[x.name][0])[0] if x.name in student.files else None)
-
-    def mark_of(self, exercise, data, seed, parts=None):
-        verdict = self.verdict(exercise, data, seed, parts)
+        seed = self.seed(name)
+        verdict = self.verdict(exercise, data, seed, self.parts(exercise, student))
         why, lines = verdict.in_words()
         mark = {"marks": exercise.points * verdict.right, "why": why, "details": verdict.notes + lines}
         if not verdict.why and not verdict.right:
@@ -91,7 +81,14 @@ class Grader(Judge):
             mark["marks"] = self.weighed(exercise, verdict)
             mark["failing_families"] = [x for x, right in verdict.families().items() if not right]
             mark["details"].append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
+        mark["details"] += [f"{len(paths)} files are called {exercise.file.name}: one counts, in "
+                            f"'{paths[0].parent.name}'"] * (len(paths) > 1)
         return mark
+
+    @staticmethod
+    def parts(exercise, student):
+        """The student's own files that this one includes."""
+        return parts_of(exercise, lambda x: contents(student.files[x.name][0])[0] if x.name in student.files else None)
 
     def weighed(self, exercise, verdict):
         """The marks of what is right in part: never all of them, and at most half where the point of
