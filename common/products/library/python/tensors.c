@@ -42,6 +42,7 @@ static PyObject *byte_type, *float_type, *type_name;
 
 /* An array [batch, heads, rows, width]. */
 struct rows {
+    PyObject *object;
     struct tensor t;
     size_t batch, heads, rows, width;
     struct five_steps_strides strides;
@@ -59,6 +60,7 @@ static void dimension(const struct tensor *t, int i, size_t *size, size_t *strid
 static int read_rows(PyObject *object, enum order order, struct rows *x)
 {
     struct tensor *t = &x->t;
+    x->object = object;
     if (exchange->tensor_of(object, t)) return 0;
     const int n = t->rank, last = n - 1;
     if (n < (order == HEADS_ROWS ? 2 : 3) || n > MOST_RANK) return 0;
@@ -149,38 +151,35 @@ static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, i
     return made;
 }
 
-/* o as q, with the width of v and heads and rows in the order of q's memory; 0 with an error of Python's, or where
- * q is not on the current GPU. */
-static PyObject *make_o(PyObject *object, const struct rows *q, enum order order, size_t width,
-                        struct five_steps_attention_problem *p)
-{
-    int64_t shape[MOST_RANK];
-    struct rows x;
-    PyObject *type = PyObject_GetAttr(object, type_name), *o;
-    for (int i = 0; i < q->t.rank; i++) shape[i] = q->t.shape[i];
-    shape[q->t.rank - 1] = (int64_t)width;
-    const int64_t *steps = q->t.strides;
-    int rows_first = order == HEADS_ROWS && q->t.rank == 4 && shape[1] > 1 && shape[2] > 1 &&
-                     steps[1] < steps[2];
-    o = type ? make(q->t.device, shape, q->t.rank, type, rows_first) : NULL;
-    Py_XDECREF(type);
-    if (o && read_rows(o, order, &x) && alike(&x.t, &q->t)) {
-        p->o = x.t.data, p->o_strides = x.strides;
-        return o;
-    }
-    Py_XDECREF(o);
-    return NULL;
-}
-
-/* A new contiguous tensor on the device of q, and its address.  NULL: q is not on the current GPU. */
-static PyObject *make_at(const struct rows *q, const int64_t *shape, int n, PyObject *type,
+/* A new tensor on the device of x, and its address.  type NULL: that of x.  NULL: an error of Python's, or x
+ * is not on the current GPU. */
+static PyObject *make_at(const struct rows *x, const int64_t *shape, int n, PyObject *type, int rows_first,
                          void *address)
 {
     struct tensor t;
-    PyObject *made = type ? make(q->t.device, shape, n, type, 0) : NULL;
-    if (made && (exchange->tensor_of(made, &t) || t.number != q->t.number)) Py_DECREF(made), made = NULL;
+    PyObject *own = type ? NULL : PyObject_GetAttr(x->object, type_name), *made = NULL;
+    if (type || own) made = make(x->t.device, shape, n, type ? type : own, rows_first);
+    Py_XDECREF(own);
+    if (made && (exchange->tensor_of(made, &t) || t.number != x->t.number)) Py_DECREF(made), made = NULL;
     if (made) *(void **)address = t.data + t.offset;
     return made;
+}
+
+/* o as q, with the width of v and heads and rows in the order of q's memory. */
+static PyObject *make_o(const struct rows *q, enum order order, size_t width,
+                        struct five_steps_attention_problem *p)
+{
+    int64_t shape[MOST_RANK];
+    const int64_t *steps = q->t.strides;
+    for (int i = 0; i < q->t.rank; i++) shape[i] = q->t.shape[i];
+    shape[q->t.rank - 1] = (int64_t)width;
+    int rows_first = order == HEADS_ROWS && q->t.rank == 4 && shape[1] > 1 && shape[2] > 1 &&
+                     steps[1] < steps[2];
+    if (rows_first || order == ROWS_HEADS) {
+        if (q->t.device == ON_CUDA && width * q->t.bits / 8u % 16) return NULL;
+        p->o_strides = (struct five_steps_strides){q->rows * q->heads * width, width, q->heads * width};
+    }
+    return make_at(q, shape, q->t.rank, NULL, rows_first, &p->o);
 }
 
 /* lse [batch, heads, rows] without the dimensions that q does not have. */
@@ -189,7 +188,7 @@ static PyObject *make_lse(const struct rows *q, enum order order,
 {
     const int64_t shape[] = {(int64_t)q->batch, (int64_t)q->heads, (int64_t)q->rows};
     int n = q->t.rank - 1;
-    return make_at(q, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, &p->lse);
+    return make_at(q, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, 0, &p->lse);
 }
 
 /* Sets *bytes of workspace.  To ask takes a tenth of a short call on a GPU, so the last answer is
@@ -229,7 +228,7 @@ static int run(const struct five_steps_attention_problem *p, const struct rows *
     if (ask(p, device, pass, &bytes)) return 1;
     int64_t size = (int64_t)bytes;
     if (device == ON_CPU) memory = malloc(bytes);
-    else if (size && !(work = make_at(q, &size, 1, byte_type, &memory))) return 1;
+    else if (size && !(work = make_at(q, &size, 1, byte_type, 0, &memory))) return 1;
     PyThreadState *others = PyEval_SaveThread();
     int code = compute[device][pass](p, memory, bytes, NULL);
     PyEval_RestoreThread(others);
@@ -263,7 +262,7 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
     set_fields(&p, a[7]);
     if (read_rows(a[4], order_q, &q) && read_rows(a[5], order_k, &k) &&
         read_rows(a[6], order_k, &v) && describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])))
-        o = make_o(a[4], &q, order_q, v.width, &p);
+        o = make_o(&q, order_q, v.width, &p);
     if (o && a[8] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
     if (o && lse && !run(&p, &q, FORWARD)) both = PyTuple_Pack(2, o, lse);
     Py_XDECREF(o);
@@ -274,14 +273,10 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
 }
 
 /* The gradient of q, k or v: a new tensor of its type and rank, contiguous, heads before rows. */
-static PyObject *make_gradient(PyObject *object, const struct rows *x, void **address)
+static PyObject *make_gradient(const struct rows *x, void **address)
 {
-    const int64_t shape[] = {(int64_t)x->batch, (int64_t)x->heads, (int64_t)x->rows,
-                             (int64_t)x->width};
-    PyObject *type = PyObject_GetAttr(object, type_name);
-    PyObject *made = make_at(x, shape + 4 - x->t.rank, x->t.rank, type, address);
-    Py_XDECREF(type);
-    return made;
+    const int64_t shape[] = {(int64_t)x->batch, (int64_t)x->heads, (int64_t)x->rows, (int64_t)x->width};
+    return make_at(x, shape + 4 - x->t.rank, x->t.rank, NULL, 0, address);
 }
 
 /* The address of an array of so many elements, one after another; NULL: it is none. */
@@ -313,8 +308,8 @@ static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
         p.o = o.t.data, p.o_strides = o.strides;
         p.lse = address_of(a[6], rows, FIVE_STEPS_F32, &q);
         p.d_o = address_of(a[7], rows * v.width, p.type, &q);
-        if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(a[2], &q, &p.dq)) &&
-            (dk = make_gradient(a[3], &k, &p.dk)) && (dv = make_gradient(a[4], &v, &p.dv)) &&
+        if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(&q, &p.dq)) &&
+            (dk = make_gradient(&k, &p.dk)) && (dv = make_gradient(&v, &p.dv)) &&
             !run(&p, &q, BACKWARD))
             all = PyTuple_Pack(3, dq, dk, dv);
     }
