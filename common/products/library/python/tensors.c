@@ -37,6 +37,7 @@ static const struct exchange *exchange;
 enum pass { FORWARD, BACKWARD };
 static int (*workspace_of[3][2])(const struct five_steps_attention_problem *, size_t *, void *);
 static int (*compute[3][2])(const struct five_steps_attention_problem *, void *, size_t, void *);
+static int (*max_threads)(void); /* OpenMP's, of the library */
 static PyObject *empty[3];
 static PyObject *byte_type, *float_type, *type_name;
 
@@ -191,13 +192,15 @@ static PyObject *make_lse(const struct rows *q, enum order order,
     return make_at(q, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, 0, &p->lse);
 }
 
-/* Sets *bytes of workspace.  To ask takes a tenth of a short call on a GPU, so the last answer is
- * remembered, with the problem but for its addresses.  (On the CPU it depends on the threads.) */
+/* Sets *bytes of workspace.  To ask takes a tenth of a short call, so the last answer is remembered, with
+ * the problem but for its addresses, and with the number of threads, on which it depends on the CPU. */
 static int ask(const struct five_steps_attention_problem *p, int device, enum pass pass,
                size_t *bytes)
 {
     static struct five_steps_attention_problem last_of[2];
     static size_t bytes_of[2];
+    static int threads_of[2];
+    int threads = max_threads();
     struct five_steps_attention_problem *const last = &last_of[pass];
     struct five_steps_attention_problem x = *p;
     const void **given[] = {(const void **)&x.lse, (const void **)&x.bias, (const void **)&x.sinks,
@@ -209,8 +212,8 @@ static int ask(const struct five_steps_attention_problem *p, int device, enum pa
         if (*given[i]) *given[i] = last; /* whether it is there */
     x.q = x.k = x.v = x.o = x.stream = NULL;
     x.d_o = x.dq = x.dk = x.dv = NULL;
-    if (device == ON_CPU || memcmp(&x, last, sizeof x)) {
-        last->size = 0;
+    if (threads != threads_of[pass] || memcmp(&x, last, sizeof x)) {
+        last->size = 0, threads_of[pass] = threads;
         if (workspace_of[device][pass](p, &bytes_of[pass], NULL)) return 1;
         memcpy(last, &x, sizeof x);
     }
@@ -322,14 +325,14 @@ static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
 }
 
 /* setup(exchange, the header's version, bytes of its problem, uint8, float32, and for the CPU and a GPU:
- * workspace and compute of the forward pass and of the backward pass, empty).  The functions of C are
- * addresses.  A header of the same version may have a longer problem while the version is made. */
+ * workspace and compute of the forward pass and of the backward pass, empty; omp_get_max_threads).  The
+ * functions of C are addresses.  A header of the same version may have a longer problem while the version is made. */
 static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
     const size_t size = sizeof(struct five_steps_attention_problem);
     const struct exchange *given = PyLong_AsVoidPtr(a[0]);
-    if (n != 15 || PyUnicode_CompareWithASCIIString(a[1], FIVE_STEPS_VERSION) || PyLong_AsSize_t(a[2]) != size)
+    if (n != 16 || PyUnicode_CompareWithASCIIString(a[1], FIVE_STEPS_VERSION) || PyLong_AsSize_t(a[2]) != size)
         return PyErr_SetString(PyExc_TypeError, "it was built for another version of the library"), NULL;
     if (given->major != 1 || !given->tensor_of || !given->stream_of)
         return PyErr_SetString(PyExc_ImportError, "another DLPack"), NULL;
@@ -343,6 +346,7 @@ static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
         }
         empty[device] = of[4];
     }
+    *(void **)&max_threads = PyLong_AsVoidPtr(a[15]);
     for (int i = 3; i < 15; i++) Py_INCREF(a[i]);
     type_name = PyUnicode_InternFromString("dtype");
     Py_RETURN_NONE;

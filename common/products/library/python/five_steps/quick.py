@@ -51,6 +51,7 @@ def _extension():
             "five_steps_attention_workspace", "five_steps_attention",
             "five_steps_attention_backward_workspace", "five_steps_attention_backward")]
         functions.append(_empty_strided(place))
+    functions.append(ctypes.cast(c_library.library().so.omp_get_max_threads, ctypes.c_void_p).value)
     try:
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
         module.setup(pointer(capsule, b"dlpack_exchange_api"), c_library.VERSION, ctypes.sizeof(_Problem),
@@ -119,7 +120,8 @@ def _described(arrays, given):
     if k is None or v is None or slopes is not None:
         raise General
     packed, fields = sums_q is not None, ()
-    if not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:7]))):
+    numbers = given[2] or given[5] or given[6]
+    if numbers and not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:7]))):
         raise General
     order = ROWS_HEADS if packed or given[4] == "blhd" else HEADS_ROWS
     ready = _ready.get((given, packed))
