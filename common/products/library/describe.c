@@ -341,21 +341,17 @@ static int check_pointers(struct request *r)
  * with smaller strides reach. */
 static int check_output_rows(struct request *r)
 {
-    struct extents n = array_extents(&r->given, ARRAY_O);
-    struct strides o = r->given.o_strides;
-    struct { size_t stride, size; } d[] = {{o.batch, n.size[0]}, {o.head, n.size[1]},
-                                           {o.row, n.size[2]}};
-    size_t reach = n.size[3];
-    if (!has_strides(&r->given) || !(o.batch || o.head || o.row)) return FIVE_STEPS_OK;
+    struct place o = place_of(r, ARRAY_O);
+    size_t reach = o.width;
     for (int done = 0; done < 3; done++) {
         int least = -1;
-        for (int i = 0; i < 3; i++)
-            if (d[i].size > 1 && (least < 0 || d[i].stride < d[least].stride)) least = i;
+        for (int t = 0; t < 3; t++)
+            if (o.n[t] > 1 && (least < 0 || o.stride[t] < o.stride[least])) least = t;
         if (least < 0) break;
-        if (d[least].stride < reach)
+        if (o.stride[least] < reach)
             return fail(r, FIVE_STEPS_INVALID, "o_strides: rows of o overlap");
-        reach += d[least].stride * (d[least].size - 1);
-        d[least].size = 0;
+        reach += o.stride[least] * (o.n[least] - 1);
+        o.n[least] = 1;
     }
     return FIVE_STEPS_OK;
 }

@@ -50,9 +50,8 @@ static int attention_request(struct request *r)
 static int request_of(struct request *r)
 {
     const struct five_steps_softmax_problem *p = r->problem;
-    static const size_t sizes[] = {sizeof *p, 0};
     if (r->given.op != OP_SOFTMAX) return attention_request(r);
-    int status = describe_begin(r, sizes);
+    int status = describe_begin(r, (const size_t[]){sizeof *p, 0});
     if (!status) status = describe_softmax(r, p);
     return status || request_is_empty(r) ? status : request_choose(r, p->kernel);
 }
@@ -180,8 +179,7 @@ static int merge(void *context)
 {
     struct request *r = context;
     const struct five_steps_merge_problem *p = r->problem;
-    static const size_t sizes[] = {sizeof *p, 0};
-    int status = describe_begin(r, sizes);
+    int status = describe_begin(r, (const size_t[]){sizeof *p, 0});
     if (status) return status;
     if (p->head_dim_v == 0)
         return fail(r, FIVE_STEPS_INVALID, "head_dim_v: is 0; give at least 1");
@@ -255,8 +253,7 @@ static int quantise_call(void *context)
 {
     struct request *r = context;
     const struct five_steps_quantise_problem *p = r->problem;
-    static const size_t sizes[] = {sizeof *p, 0};
-    int status = describe_begin(r, sizes);
+    int status = describe_begin(r, (const size_t[]){sizeof *p, 0});
     if (status) return status;
     if (p->to != FIVE_STEPS_E4M3 && p->to != FIVE_STEPS_INT8)
         return fail(r, FIVE_STEPS_INVALID, "to: %d is none of FIVE_STEPS_E4M3, FIVE_STEPS_INT8", p->to);

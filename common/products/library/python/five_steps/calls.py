@@ -7,6 +7,9 @@ from .arrays import FiveStepsError, as_rows, kind_of, type_of
 from .options import score_fields
 
 
+NAMES = "q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k"  # of attention's arrays
+
+
 class Call:
     """A problem of attention on its way: its arrays, which have to live until it is done, and its
     fields."""
@@ -196,11 +199,9 @@ def _sizes(q, k, v):
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
                    invariant, deterministic, rows_first, out=None, codes=None, scales=(), kernel=None):
-    """arrays: q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k.  rows_first: the rows
-    lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the type of v, if
-    it has 8 bits, and the scales of q, k and v; kernel: the one to take."""
-    names = ("q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k")
-    given = dict(zip(names, arrays))
+    """rows_first: the rows lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the
+    type of v, if it has 8 bits, and the scales of q, k and v; kernel: the one to take."""
+    given = dict(zip(NAMES, arrays))
     call = Call({**given, "out": out})
     kind, rows = call.kind, {name: given[name] for name in "qkv"}
     of_q = eight_bits.name_of(rows["q"])

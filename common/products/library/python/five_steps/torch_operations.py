@@ -9,7 +9,7 @@ from torch.utils.flop_counter import register_flop_formula
 from . import c_library, quick
 from .arrays import FiveStepsError, Torch, kind_of, wants_gradient
 from .bias_gradient import bias_gradient
-from .calls import attention_call, decode_call
+from .calls import NAMES, attention_call, decode_call
 from .options import attention_options
 from .rows import check_merge, compute_merge, compute_softmax
 
@@ -352,8 +352,7 @@ def attention(arrays, given, return_lse, out):
                 return results
         elif not _is_trained((arrays[5], None if arrays[6] is None else arrays[3])):
             return _Trained.apply(given, *arrays)
-    kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2], "bias": arrays[3], "sinks": arrays[4],
-             "alibi_slopes": arrays[5], "cu_seqlens_q": arrays[6], "cu_seqlens_k": arrays[7]})
+    kind_of(dict(zip(NAMES, arrays)))
     arrays = cast(arrays)
     q, scale = with_scale(arrays[0], given[1])
     arrays, given = (q, *arrays[1:]), (given[0], scale, *given[2:])
