@@ -104,6 +104,8 @@ class Book:
         """Between listings: a picture opens in full, links lead into the book, and a list has an empty
         line before it, which Python's Markdown wants."""
         def link(match):
+            if match[2].startswith("#figure="):  # no anchor: what the figure is to show
+                return f'<a href="{html.escape(match[2])}">{match[1]}</a>'
             to = self.target(page, match[2])
             return match[0] if to is None else f"[{match[1]}]({to})"
         return LINK.sub(link, PICTURE.sub(r"[![\1](\2)](\2){ .zoom }", BEFORE_LIST.sub(r"\1\n\n", text)))
@@ -232,10 +234,10 @@ def main():
     config = build / "book.yml"
     settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8").replace("HERE", str(HERE))
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\nnav: {navigation(book.pages)}\n", encoding="utf-8")
-    status = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-c", "-f", config],
-                            check=False).returncode
-    if status:
-        sys.exit(status)
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-s", "-c", "-f", config], text=True, check=False,
+                          stderr=subprocess.PIPE)
+    if done.returncode:  # also of a link whose anchor is not there
+        sys.exit(done.stderr)
     for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
     bundle(site)
