@@ -59,11 +59,10 @@ class Book:
         self.pages = [name for name in self.files if name.endswith(".md")
                       and not name.startswith("common/products/course/pages/")] + ["repository.md"]
         self.shown = set()     # source files, and folders with a / behind, that get a page
-        self.broken = []
 
     def code_page(self, name):
         self.shown.add(name)
-        return f"source/{name}index.html" if name.endswith("/") else f"source/{name}.html"
+        return f"source/{name}index.md" if name.endswith("/") else f"source/{name}.md"
 
     def target(self, page, link):
         """Where a link of a page leads in the book, or None to leave it alone."""
@@ -80,10 +79,7 @@ class Book:
             name = self.code_page(name)
         elif (ROOT / name).is_dir():
             name = self.code_page(name + "/")
-        elif name not in self.files:
-            self.broken.append(f"{page}: {link}")
-            return None
-        else:
+        else:  # a picture, or nothing, of which MkDocs complains
             return None
         return os.path.relpath(name, here) + (f"#{anchor}" if anchor else "")
 
@@ -96,8 +92,9 @@ class Book:
                 before, found, _ = (ROOT / name).read_text(encoding="utf-8").partition(code)
                 if found:
                     line = before.count("\n") + 1
-                    link = os.path.relpath(self.code_page(name), pathlib.PurePosixPath(page).parent)
-                    return f"{match[0]}\n[{name}, line {line}]({link}#L-0-{line}){{ .excerpt }}\n"
+                    link = os.path.relpath(f"source/{name}.html", pathlib.PurePosixPath(page).parent)
+                    self.shown.add(name)
+                    return f'{match[0]}\n<a class="excerpt" href="{link}#L-0-{line}">{name}, line {line}</a>\n'
         return match[0]
 
     def prose(self, page, text):
@@ -128,8 +125,6 @@ class Book:
             if at in self.files:
                 (self.source / at).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / at, self.source / at)
-            else:
-                self.broken.append(f"{name}: {image}")
 
     def write(self, name, text):
         path = self.source / name
@@ -140,13 +135,12 @@ class Book:
         """A file as one listing, or a folder with its files; theme/source.html is its form."""
         if name.endswith("/"):
             inside = [file.removeprefix(name) for file in self.files if file.startswith(name)]
-            body = "\n".join(f"- [{x}]({x}.html)" if name + x in self.shown else f"- {x}" for x in inside)
+            body = "\n".join(f"- [{x}]({x}.md)" if name + x in self.shown else f"- {x}" for x in inside)
         else:
             suffix = pathlib.PurePosixPath(name).suffix[1:]
             text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
             body = f"~~~~~ {LANGUAGES.get(suffix, suffix)}\n{text}\n~~~~~"
-        self.write(self.code_page(name).removesuffix("html") + "md",
-                   f"---\ntitle: {name}\ntemplate: source.html\nsearch:\n  exclude: true\n---\n{body}\n")
+        self.write(self.code_page(name), f"---\ntitle: {name}\ntemplate: source.html\nsearch:\n  exclude: true\n---\n{body}\n")
 
 
 def functions():
@@ -226,8 +220,6 @@ def main():
     book = Book(source)
     for name in book.pages[:-1]:  # repository.md is a name in the book alone
         book.page(name)
-    if book.broken:
-        sys.exit("book: links that lead nowhere:\n  " + "\n  ".join(book.broken))
     for name in sorted(book.shown):
         book.source_page(name)
     write_figures(source / "figures", build / "figures.wasm")
@@ -236,7 +228,7 @@ def main():
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\nnav: {navigation(book.pages)}\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-s", "-c", "-f", config], text=True, check=False,
                           stderr=subprocess.PIPE)
-    if done.returncode:  # also of a link whose anchor is not there
+    if done.returncode:  # also where a link leads nowhere
         sys.exit(done.stderr)
     for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
