@@ -1,4 +1,4 @@
-/* fold_rows.h: folds the keys of one or two queries, row by row: a decode step. */
+/* fold_rows.h: folds the keys of a few queries, row by row: a decode step. */
 #pragma once
 
 #include "fold.h"

@@ -5,7 +5,7 @@
  * cache of keys, paged or not, is never copied as a whole.
  * The products are those of products.h.  The exponential is 2^((s - m) * log2(e)): the factor
  * could be multiplied into q instead, but then large scores would be rounded in units that
- * their exact values do not fit.  One or two queries, a decode step, go through the keys row by
+ * their exact values do not fit.  A few queries, a decode step, go through the keys row by
  * row (fold_rows.h). */
 #include "products.h"
 #include "serves.h"
