@@ -16,11 +16,6 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-u
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
 
 
-def missing():
-    """The programs that are not there."""
-    return [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
-
-
 class Browser:
     """One window.  Messages on the console and requests that leave are in `faults()`."""
 
