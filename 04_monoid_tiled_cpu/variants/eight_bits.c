@@ -31,13 +31,11 @@ static float add_cut_off(float sum, const float *a, const float *b, size_t n, in
     float most = fabsf(sum);
     for (size_t t = 0; t < n; t++) most = fabsf(a[t] * b[t]) > most ? fabsf(a[t] * b[t]) : most;
     uint32_t exponent = f32_bits(most) & 0x7f800000u, last = (uint32_t)bits << 23;
-    if (exponent <= last || exponent == 0x7f800000u) /* nothing to cut off, or no number */
-        last = exponent = 0;
-    float unit = f32_from_bits(exponent - last), per_unit = 1 / unit;
-    if (!exponent) {
+    if (exponent <= last || exponent == 0x7f800000u) { /* nothing to cut off, or no number */
         for (size_t t = 0; t < n; t++) sum += a[t] * b[t];
         return sum;
     }
+    float unit = f32_from_bits(exponent - last), per_unit = 1 / unit;
     int32_t units = (int32_t)(sum * per_unit);
     for (size_t t = 0; t < n; t++) units += (int32_t)(a[t] * b[t] * per_unit);
     return f32_from_bits(f32_bits((float)units * unit) & (~0u << (23 - bits)));
