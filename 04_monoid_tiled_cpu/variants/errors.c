@@ -15,6 +15,7 @@
 #include "problem/host_memory.h"
 #include "problem/random.h"
 #include "vector/codes8.h"
+#include "verification/standard.h"
 
 /* ---- The ways. ---- */
 
@@ -115,26 +116,6 @@ static struct head head_new(const struct input *in)
 
 /* ---- The errors. ---- */
 
-/* o in float64. */
-static double *right_answer(const struct head *h)
-{
-    size_t d = h->head_dim, n = h->seqlen_k;
-    double *o = xcalloc(h->seqlen_q * d, sizeof *o);
-#pragma omp parallel for
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        double l = 0; /* scores are below 100: no maximum is needed */
-        for (size_t j = 0; j < n; j++) {
-            double s = 0;
-            for (size_t c = 0; c < d; c++) s += (double)q_row(h, i)[c] * k_row(h, j)[c];
-            double p = exp(s * (double)h->scale);
-            l += p;
-            for (size_t c = 0; c < d; c++) o[i * d + c] += p * v_row(h, j)[c];
-        }
-        for (size_t c = 0; c < d; c++) o[i * d + c] /= l;
-    }
-    return o;
-}
-
 /* x (n, d) as codes, after what is done before; *scale grows by theirs.
  *     SMOOTH   k_j -= the mean key: every score of query i falls by q_i . mean, and softmax does not change when
  *              a constant is added to a row.  lse does. */
@@ -187,7 +168,10 @@ static void measure(const struct input *in)
 {
     struct head h = head_new(in);
     size_t n = in->queries * in->dim;
-    double *want = right_answer(&h);
+    struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1, .seqlen_q = in->queries,
+                        .seqlen_k = in->keys, .head_dim = in->dim, .head_dim_v = in->dim, .scale = h.scale};
+    struct standard *standard = standard_new(&p, &(struct arrays){.q = h.q, .k = h.k, .v = h.v});
+    const double *want = standard->answer[ARRAY_O].want;
     for (int w = 0; w < N_WAYS_HERE; w++) {
         int of_scores = ways[w].before || ways[w].of_k == INT8; /* not of sums */
         if (in->mean > 0 && of_scores) continue;
@@ -201,7 +185,7 @@ static void measure(const struct input *in)
         fflush(stdout);
         free(o);
     }
-    free(want), free((float *)h.q), free((float *)h.k), free((float *)h.v);
+    standard_free(standard), free((float *)h.q), free((float *)h.k), free((float *)h.v);
 }
 
 int main(void)
