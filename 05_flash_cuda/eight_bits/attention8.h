@@ -148,8 +148,10 @@ template <class C> static void launch8(const struct problem *p, const struct arr
 }
 
 /* What these rungs do not do beside a bias. */
-[[maybe_unused]] static const char *eight_bits_refuses(const struct problem *p)
+template <int SUMS> static const char *eight_bits_refuses(const struct problem *p)
 {
+    if (SUMS > 0 && wider_head(p) > 128)
+        return "a head_dim above 128: shared memory has no room for the sums";
     const struct strides rows[] = {p->q_strides, p->k_strides, p->v_strides};
     for (struct strides s : rows)
         if (s.batch % 16 || s.head % 16 || s.row % 16)
@@ -157,12 +159,6 @@ template <class C> static void launch8(const struct problem *p, const struct arr
     if (p->head_dim % 16 || p->head_dim_v % 16)
         return "a head_dim that is no multiple of 16 in 8 bits";
     return hopper_refuses(p);
-}
-
-[[maybe_unused]] static const char *sums_refuse(const struct problem *p)
-{
-    return wider_head(p) > 128 ? "a head_dim above 128: shared memory has no room for the sums"
-                               : eight_bits_refuses(p);
 }
 
 /* f<config>(arguments) for the smallest head dimension that holds both heads. */
@@ -190,6 +186,6 @@ template <class C> static size_t bytes8(const struct problem *p)
     GPU_VARIANT(rung, words, .group = IN_EIGHT_BITS, .device = GPU_DEVICE,                  \
                 .least_arch = 90, .only_arch = 90, .types = TYPE(type),                    \
                 .supports = HOPPER_SUPPORTS | WITH_EIGHT_BITS, .max_score = INFINITY,      \
-                .masked_rows = 1, .refuses = SUMS ? sums_refuse : eight_bits_refuses,      \
+                .masked_rows = 1, .refuses = eight_bits_refuses<SUMS>,                     \
                 .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}})
 #endif
