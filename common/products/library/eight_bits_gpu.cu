@@ -71,32 +71,26 @@ void widen_kernel(const struct problem p, const struct arrays a, enum array of, 
     }
 }
 
-template <class T, int N>
-static void widen_rows(const struct problem *p, const struct arrays *a, enum array i, T *to)
+template <class T> static void widen_to(const struct problem *p, const struct arrays *a, enum array i, T *to)
 {
-    const size_t rows = i == ARRAY_Q ? p->seqlen_q : p->seqlen_k;
-    const size_t width = i == ARRAY_V ? p->head_dim_v : p->head_dim;
+    const struct strides s = array_strides(p, i);
+    const bool of_q = i == ARRAY_Q;
+    const size_t width = i == ARRAY_V ? p->head_dim_v : p->head_dim, rows = of_q ? p->seqlen_q : p->seqlen_k;
+    const size_t n = (s.batch | s.head | s.row | width) % 16 == 0 ? 16 : 1; /* numbers a thread */
     int lanes = 1;
-    while (lanes < WARP && (size_t)lanes * N < width) lanes *= 2;
-    cudaLaunchConfig_t config =
-        launch_of(p->batch * (i == ARRAY_Q ? p->heads_q : p->heads_kv), THREADS, 0, a->stream);
+    while (lanes < WARP && lanes * n < width) lanes *= 2;
+    cudaLaunchConfig_t config = launch_of(p->batch * (of_q ? p->heads_q : p->heads_kv), THREADS, 0, a->stream);
     const size_t blocks = rows * lanes / THREADS + 1;
     config.gridDim.y = (unsigned)(blocks < 65535 ? blocks : 65535);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, widen_kernel<T, N>, *p, *a, i, array_dtype(p, i), lanes, to));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, n == 16 ? widen_kernel<T, 16> : widen_kernel<T, 1>, *p, *a, i,
+                                  array_dtype(p, i), lanes, to));
 }
 
 void backend_widen(const struct problem *p, const struct arrays *a, enum array i, void *to, enum dtype type)
 {
-    const struct strides s = array_strides(p, i);
-    const size_t width = i == ARRAY_V ? p->head_dim_v : p->head_dim;
-    const bool whole = (s.batch | s.head | s.row | width) % 16 == 0;
-    auto widen_to = [&]<class T>(T *rows) {
-        if (whole) widen_rows<T, 16>(p, a, i, rows);
-        else widen_rows<T, 1>(p, a, i, rows);
-    };
-    if (type == F32) widen_to((float *)to);
-    else if (type == F16) widen_to((__half *)to);
-    else widen_to((__nv_bfloat16 *)to);
+    if (type == F32) widen_to(p, a, i, (float *)to);
+    else if (type == F16) widen_to(p, a, i, (__half *)to);
+    else widen_to(p, a, i, (__nv_bfloat16 *)to);
 }
 
 /* ---- Numbers to codes.  A warp has a row, lane l columns PER l ... PER l + PER - 1. ---- */
