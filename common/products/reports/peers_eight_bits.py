@@ -162,7 +162,7 @@ def measure(run):
     path = path.with_name(path.stem + "_errors.csv") if run.args.csv else path
     path.parent.mkdir(parents=True, exist_ok=True)
     assert run.five_steps  # or its compiler is not known
-    with run.torch.no_grad(), path.open("a", encoding="utf-8") as file:
+    with run.torch.no_grad(), path.open("a" if run.args.sums else "w", encoding="utf-8") as file:
         if not file.tell():
             print("input,method,way,error,found,date,commit,machine", file=file)
         errors(run, file)
