@@ -1,5 +1,6 @@
 """torch_operations.py: the operations as PyTorch operators with gradients, so that torch.compile keeps
 its graph whole.  Needs PyTorch 2.4 or newer."""
+import functools
 import math
 
 import torch
@@ -291,17 +292,24 @@ def with_scale(q, scale):
     return q, scale
 
 
-def _derivative(arrays, without=None, words=""):
+def _is_trained(arrays):
+    """Does an array want its gradient?"""
+    if torch.is_grad_enabled():
+        for a in arrays:
+            if a is not None and a.requires_grad:
+                return True
+    return False
+
+
+def _derivative(arrays, without=(), words=""):
     """Is a gradient asked for?  None is silently left out: one of the arrays `without` is refused
     with these words, and so is a forward-mode derivative."""
-    given = [a for a in arrays if a is not None]
-    wanted = torch.is_grad_enabled()
-    if wanted and any(a is not None and a.requires_grad for a in without or ()):
+    if _is_trained(without):
         raise FiveStepsError(f"{words}; call under torch.no_grad(), or detach() the tensors")
-    if _is_dual() and any(
-            forward_ad.unpack_dual(a).tangent is not None for a in given if a.is_floating_point()):
+    if _is_dual() and any(a is not None and a.is_floating_point() and
+                          forward_ad.unpack_dual(a).tangent is not None for a in arrays):
         raise FiveStepsError("a forward-mode derivative is asked for, which is not supported; use backward()")
-    return wanted and any(a.requires_grad for a in given)
+    return _is_trained(arrays)
 
 
 def _is_dual():
@@ -321,15 +329,6 @@ def cast(arrays):
 def _is_simple(arrays):
     """Is it a plain call that autocast and forward-mode derivatives do not concern?"""
     return _is_plain(arrays) and not torch._C._is_any_autocast_enabled() and not _is_dual()
-
-
-def _is_trained(arrays):
-    """Does an array want its gradient?"""
-    if torch.is_grad_enabled():
-        for a in arrays:
-            if a is not None and a.requires_grad:
-                return True
-    return False
 
 
 def _tried(compute, *given):
@@ -370,17 +369,14 @@ def attention(arrays, given, return_lse, out):
     return (o if out is None else out.copy_(o)), lse
 
 
-def softmax(x):
-    """five_steps::softmax."""
-    plain = not _derivative((x,)) and _is_plain((x,))
-    return compute_softmax(x) if plain else _softmax(x)
-
-
-def merge(o1, lse1, o2, lse2):
-    """five_steps::merge."""
-    arrays = o1, lse1, o2, lse2
+def _plainly(compute, operator, *arrays):
+    """The operator where a gradient is asked for or somebody watches; else its function alone."""
     plain = not _derivative(arrays) and _is_plain(arrays)
-    return (compute_merge if plain else _merge)(*arrays)
+    return (compute if plain else operator)(*arrays)
+
+
+softmax = functools.partial(_plainly, compute_softmax, _softmax)
+merge = functools.partial(_plainly, compute_merge, _merge)
 
 
 def repeated_decode(arrays, *more):
