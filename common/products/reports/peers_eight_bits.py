@@ -2,6 +2,7 @@
 
     all in e4m3, or int8 scores    every kernel of ours, and FlashAttention-3's
     a cache in 8 bits              16-bit queries of a prefill over it, beside the same in 16 bits
+                                   a decoding step over it, beside FlashInfer's
     numbers to codes               five_steps.quantise() beside PyTorch's operations
 
 d = 128, cold and sustained; the ceiling of products in 8 bits is PyTorch's in e4m3.  `max_err` is the root
@@ -13,6 +14,7 @@ many tiles the library was built to add sums in float (-DTILES_OF_A_SUM=N): then
 import pathlib
 
 from accept import reference
+import peers_caches
 from measurements import commit_here, now
 from peers_methods import flash_method
 from peers_run import Problem
@@ -173,3 +175,5 @@ def measure(run):
             for causal in (0, 1):
                 caches(run, Shape(16384 // n * 2, 32, 8, n, n, 128, causal))
             quantising(run, Shape(16384 // n * 2, 32, 8, n, n, 128, 0))
+    if not run.args.sums:
+        peers_caches.measure(run, coded=True)
