@@ -31,13 +31,13 @@ struct call {
 
 /* The call as a kernel knows it.  PLAIN: what a plain call does not have is a constant, so the
  * compiler leaves out the code for it.  A step takes 20 us, and each instruction before the
- * first copy of keys delays all that follow. */
-template <bool PLAIN>
+ * first copy of keys delays all that follow.  SIMPLE: it may have strides, and that is all. */
+template <bool PLAIN, bool SIMPLE = PLAIN>
 static __forceinline__ __device__ struct call known_call(const struct call &given)
 {
     struct call c = given;
     c.is_plain = PLAIN;
-    if (!PLAIN) return c;
+    if (!SIMPLE) return c;
     c.sequences.cu_seqlens_q = c.sequences.cu_seqlens_k = c.sequences.seqlens_k = NULL;
     c.page_table = NULL;
     c.softcap = 0.0f;
@@ -159,6 +159,12 @@ static bool is_plain(const struct problem *p)
     return !(problem_features(p) &
              (WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_SOFTCAP | WITH_SINKS |
               WITH_BIAS_STRIDES | WITH_LENGTHS));
+}
+
+[[maybe_unused]] static bool is_simple(const struct problem *p)
+{
+    return !(problem_features(p) &
+             (WITH_PACKED | WITH_PAGES | WITH_SOFTCAP | WITH_SINKS | WITH_LENGTHS));
 }
 
 /* Query heads that share a key head. */

@@ -24,12 +24,15 @@
 constexpr int ROWS = 16, MOST_ROWS = 64;
 
 /* What a warp has in shared memory: a circular buffer of slots, item 2 t being tile t of K, item
- * 2 t + 1 tile t of V, 24 KB whatever D and KV; later its state. */
+ * 2 t + 1 tile t of V, 24 KB whatever D and KV; later its state.  A tile has 16 keys; of codes twice
+ * as many while registers are left: a maximum, a barrier and a copy's addresses serve for more. */
 template <enum dtype KV, int D> struct buffer {
     using element = std::conditional_t<IS_CODE<KV>, uint8_t, uint16_t>;
-    static constexpr int SLOTS = 1536 / sizeof(element) / D;
+    static constexpr int HALVES = IS_CODE<KV> && D <= 128 ? 2 : 1, TILE = HALVES * KEYS;
+    static constexpr int SLOTS = 1536 / sizeof(element) / D / HALVES;
+    static constexpr int HALF = KEYS * D * sizeof(element) / 2;
     union {
-        alignas(128) uint16_t slot[SLOTS][KEYS * D * sizeof(element) / 2];
+        alignas(128) uint16_t slot[SLOTS][HALVES * HALF];
         float o[ROWS][D + 4];
     };
     float m[ROWS], l[ROWS];
@@ -65,23 +68,24 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
 /* s = capped scale s + bias, -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
  *   open  the keys that all rows see      scale  of the lane's rows */
+template <int N>
 static __forceinline__ __device__ void
-scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
+scale_and_mask(float (&s)[N][4], const struct attention &x, const struct call &call,
                const struct head_group &g, int row0, int j0, int end, struct key_range32 open,
                const float (&scale)[2])
 {
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], scale[c / 2]); /* never fused */
     if (call.softcap > 0.0f) cap_scores(s, call.softcap);
-    if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
+    if (!x.bias && j0 >= open.first && j0 + 8 * N <= min(end, open.end)) return;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = row0 + threadIdx.x % 32 / 4 + 8 * r, query = row % g.seq.seqlen_q;
         const struct key_range32 seen = mask_keys(g.seq.mask, query);
 #pragma unroll
-        for (int i = 0; i < KEYS / 4; i++) { /* the row's keys that this lane has */
+        for (int i = 0; i < 2 * N; i++) { /* the row's keys that this lane has */
             int key = j0 + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
             float &score = s[i / 2][2 * r + i % 2], bias = 0.0f;
             bool is_masked = key >= min(end, seen.end) || key < seen.first;
@@ -92,22 +96,23 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
     }
 }
 
-/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3): at most exp(above). */
-template <int D>
-static __forceinline__ __device__ void softmax_step(struct state<D> &f,
-                                                    float (&s)[KEYS / 8][4],
+/* Folds a tile's scores into m, l and o, and turns them into P (rung 3): at most exp(above). */
+template <int D, int N>
+static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&s)[N][4],
                                                     float above = 0.0f)
 {
     float m_new[2];
     for (int r = 0; r < 2; r++) {
         float x = -INFINITY;
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
+        for (int n = 0; n < N; n++)
             x = fmaxf(x, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-        m_new[r] = fmaxf(f.m[r], quad_max(x) - above);
+        m_new[r] = fmaxf(f.m[r], x - above);
     }
+    /* Mostly no lane has a larger one.  Else the row's maximum is needed. */
     if (__any_sync(~0u, m_new[0] > f.m[0] || m_new[1] > f.m[1]))
         for (int r = 0; r < 2; r++) {
+            m_new[r] = quad_max(m_new[r]);
             float alpha = m_new[r] > f.m[r] ? __expf(f.m[r] - m_new[r]) : 1.0f;
             f.l[r] = __fmul_rn(f.l[r], alpha);
             f.m[r] = m_new[r];
@@ -118,11 +123,11 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
             }
         }
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             float base = f.m[c / 2] == -INFINITY ? 0.0f : f.m[c / 2];
-            f.l[c / 2] += s[n][c] = __expf(s[n][c] - base);
+            f.l[c / 2] += s[n][c] = exp2_fast(LOG2E * (s[n][c] - base));
         }
 }
 
@@ -161,10 +166,11 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     split_kv_kernel(const struct attention x, const struct call given,
                     const struct parts parts)
 {
-    const struct call call = known_call<PLAIN>(given);
+    const struct call call = known_call<PLAIN && !IS_CODE<KV>, PLAIN>(given);
     using buffer = struct buffer<KV, D>;
     using element = typename buffer::element;
-    constexpr int SLOTS = buffer::SLOTS;
+    constexpr int SLOTS = buffer::SLOTS, HALVES = buffer::HALVES, TILE = buffer::TILE;
+    constexpr int HALF = buffer::HALF;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     buffer *buffers = &dynamic_shared<buffer>(); /* one for each warp */
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
@@ -176,21 +182,25 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     const element *v = first_key(call, g, (const element *)x.v, call.v);
     const int begin = seen.first / KEYS * KEYS + blockIdx.y * parts.keys;
     const int end = min(seen.end, begin + parts.keys);
-    int j0 = begin + warp * KEYS; /* first key of this warp's tile, in one page */
+    int j0 = begin + warp * TILE; /* first key of this warp's tile, 16 in one page */
 
     /* The table is read a tile ahead, so that no copy waits for it. */
-    struct key_place place = {0, 0}, next_place = place_of_key(call, g, j0, end);
+    struct key_place place[HALVES] = {}, next_place[HALVES];
+    for (int h = 0; h < HALVES; h++) next_place[h] = place_of_key(call, g, j0 + h * KEYS, end);
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
-        const int j = j0 + item / 2 * WARPS * KEYS;
-        if (item % 2 == 0) {
-            place = next_place;
-            next_place = place_of_key(call, g, j + WARPS * KEYS, end);
-        }
         const struct steps &s = item % 2 ? call.v : call.k;
-        const element *from =
-            (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row;
-        start_copy<D>(buffers[warp].slot[slot], from, end - j,
-                      item % 2 ? x.head_dim_v : x.head_dim, s.row);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            const int j = j0 + item / 2 * WARPS * TILE + h * KEYS;
+            if (item % 2 == 0) {
+                place[h] = next_place[h];
+                next_place[h] = place_of_key(call, g, j + WARPS * TILE, end);
+            }
+            const element *from =
+                (item % 2 ? v : k) + place[h].page * s.batch + (ptrdiff_t)place[h].row * s.row;
+            start_copy<D>(buffers[warp].slot[slot] + h * HALF, from, end - j,
+                          item % 2 ? x.head_dim_v : x.head_dim, s.row);
+        }
         copies_commit();
     };
 #pragma unroll 2 /* K and V: longer code takes longer to fetch than to run */
@@ -217,12 +227,22 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
         return tile;
     };
-    for (; j0 < end; j0 += WARPS * KEYS) {
-        float s[KEYS / 8][4];
-        multiply_qk<T, KV, D>(s, q, next(0));
+    for (; j0 < end; j0 += WARPS * TILE) {
+        float s[TILE / 8][4];
+        const uint16_t *k_tile = next(0);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            auto &half = *(float (*)[KEYS / 8][4])s[h * KEYS / 8];
+            multiply_qk<T, KV, D>(half, q, k_tile + h * HALF);
+        }
         scale_and_mask(s, x, call, g, row0, j0, end, open, scale);
         softmax_step<D>(f, s, NARROW ? 10.397207f : 0.0f); /* log 2^15 */
-        add_pv<T, KV, D>(f.o, s, next(1));
+        const uint16_t *v_tile = next(1);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            const auto &half = *(const float (*)[KEYS / 8][4])s[h * KEYS / 8];
+            add_pv<T, KV, D>(f.o, half, v_tile + h * HALF);
+        }
     }
     copies_wait<0>();
     publish<KV, D, WARPS>(buffers, f, v_scale);
