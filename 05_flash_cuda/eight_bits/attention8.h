@@ -12,8 +12,7 @@
  * Exponentials take as long as both products at d = 128.  A score costs three and a half
  * instructions: a multiply-add, an exponential, an addition to l, half a conversion.  No maximum, no
  * rescaling. */
-#ifndef EIGHT_BITS_ATTENTION8_H
-#define EIGHT_BITS_ATTENTION8_H
+#pragma once
 
 #include "hopper/store.h"
 #include "step8.h"
@@ -188,4 +187,3 @@ template <class C> static size_t bytes8(const struct problem *p)
                 .supports = HOPPER_SUPPORTS | WITH_EIGHT_BITS, .max_score = INFINITY,      \
                 .masked_rows = 1, .refuses = eight_bits_refuses<SUMS>,                     \
                 .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}})
-#endif

@@ -1,6 +1,5 @@
 /* step8.h: a consumer's step over one block of keys in 8 bits: products, weights, sums in float. */
-#ifndef EIGHT_BITS_STEP8_H
-#define EIGHT_BITS_STEP8_H
+#pragma once
 
 #include "hopper/first_block.h"
 #include "hopper/turns.h"
@@ -242,5 +241,3 @@ static __device__ __forceinline__ void last_pv8(consumer8<C> &x, kv_pipeline<C> 
     warpgroup_fence_operand(x.o);
     release(kv.v_empty, x.v_at);
 }
-
-#endif

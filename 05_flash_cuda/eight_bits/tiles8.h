@@ -1,6 +1,5 @@
 /* tiles8.h: what the kernels of 8 bits take of shared memory and registers, and their tiles. */
-#ifndef EIGHT_BITS_TILES8_H
-#define EIGHT_BITS_TILES8_H
+#pragma once
 
 #include "hopper/q_fragments.h"
 #include "hopper/scheduler.h"
@@ -70,5 +69,3 @@ template <class C> struct consumer8 {
     struct rows rows;
     struct pipeline_state k_at, v_at;
 };
-
-#endif

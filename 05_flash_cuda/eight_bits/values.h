@@ -8,8 +8,7 @@
  * transposes each tile in shared memory, once for every 128 queries that read it.  Here each tile is
  * transposed once: 2 bytes per value are moved, little against 4 d flops per score from a few
  * thousand keys on. */
-#ifndef EIGHT_BITS_VALUES_H
-#define EIGHT_BITS_VALUES_H
+#pragma once
 
 #include "hopper/params.h"
 #include "wgmma8.h"
@@ -114,5 +113,3 @@ static CUtensorMap prepare_values(const struct problem *p, const struct arrays *
     return tensor_map(out, BF16, shape, strides_or({}, p->heads_kv, shape.rows, shape.columns),
                       C::V_ROWS);
 }
-
-#endif

@@ -12,8 +12,7 @@
  * (key_of_place() in values.h).  A sum does not depend on the order of its terms.
  *
  * B must lie with its reduction along the rows ("K-major"): for 8 bits wgmma transposes nothing. */
-#ifndef EIGHT_BITS_WGMMA8_H
-#define EIGHT_BITS_WGMMA8_H
+#pragma once
 
 #include "hopper/wgmma.h"
 
@@ -90,6 +89,4 @@ template <class T> static __device__ __forceinline__ uint32_t widen_to_f16(uint3
         return r;
     } else return pack<__half>((float)(int8_t)x, (float)(int8_t)(x >> 8));
 }
-#endif
-
 #endif
