@@ -1,5 +1,5 @@
-"""Grading a class: marks, feedback and the other files; clumsy hand-ins; what a machine lacks; an appeal; the
-compiler's jail."""
+"""Grading a class: marks, feedback and the other files; clumsy hand-ins; what a machine lacks; a run that
+was stopped; an appeal; the compiler's jail."""
 import csv
 import json
 import os
@@ -165,9 +165,15 @@ def test_term_ends_all_and_leaves_nothing(place):
     assert not list((place / "tmp").iterdir())
 
 
-def test_a_second_week_adds(place):
+def test_a_run_that_was_stopped_goes_on_and_a_second_week_adds(place):
+    hand_in("anna")
     hand_in("anna", name="merge.c", text=solution("merge"))
     hand_in("ben", text=HOSTILE["crashes"][0])
+    grade("class")
+    first = pathlib.Path("marks/progress.jsonl").read_text(encoding="utf-8")
+    pathlib.Path("marks/progress.jsonl").write_text(first.replace('"right"', '"kept"') + '["half a li')
+    grade("class")
+    assert why("anna") == (10, "kept")
     hand_in("anna", text=solution("online_step") + "\n")
     grade("class", ex="online_step merge")
     assert why("anna") == (10, "right") and why("anna", "merge") == (15, "right")

@@ -11,6 +11,7 @@ exercise`; the numbers of the cases come from the course's secret and the studen
             at most half of the points where a family is wrong that holds the exercise's point
 
 Whatever a submission answers, an exception too, concerns its own mark.  marks.py says what lies in OUT.
+A run that was stopped goes on where it stopped (OUT/progress.jsonl).
 
 A lack of memory, room or processes on this machine is no mark: the run stops and says so.  Exit status: 0
 graded; 2 bad usage; 3 this machine cannot grade now, or the grader itself failed with some mark, which
@@ -23,7 +24,6 @@ import multiprocessing
 import os
 import pathlib
 import sys
-import tempfile
 
 from exercises import add_tools
 from judge import ISOLATION, Judge, Shortage, judging
@@ -41,7 +41,9 @@ class Grader(Judge):
     def __init__(self, options):
         super().__init__(options)
         self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
-        self.counted = {}
+        self.counted, self.done = {}, {}
+        self.code = "".join(x.read_text(encoding="utf-8") for x in sorted([
+            *pathlib.Path(__file__).parent.glob("*.*"), *ROOT.glob("0*/exercises/problems.py")]))
         if self.isolation and options.strict:
             raise Shortage(f"STRICT: {ISOLATION[self.isolation]}")
 
@@ -62,7 +64,7 @@ class Grader(Judge):
         return counted
 
     def mark(self, exercise, name, student):
-        """A mark (marks.py)."""
+        """A mark (marks.py), and key: what it rests on."""
         paths = student.files.get(exercise.name)
         if not paths:
             close = student.close.get(exercise.name)
@@ -71,8 +73,12 @@ class Grader(Judge):
         data, why = contents(paths[0])
         if why or data.decode(errors="replace") == exercise.skeleton():
             return {"marks": 0, "why": why or "the skeleton, unchanged"}
-        seed = self.seed(name)
-        verdict = self.verdict(exercise, data, seed, self.parts(exercise, student))
+        seed, parts = self.seed(name), self.parts(exercise, student)
+        rests_on = f"{name} {exercise.name} {exercise.text} {seed} {self.nvcc} {self.code} {parts}"
+        key = hashlib.sha256(rests_on.encode() + data).hexdigest()
+        if key in self.done:  # of a run that was stopped
+            return self.done[key]
+        verdict = self.verdict(exercise, data, seed, parts)
         why, lines = verdict.in_words()
         mark = {"marks": exercise.points * verdict.right, "why": why, "details": verdict.notes + lines}
         if not verdict.why and not verdict.right:
@@ -83,7 +89,7 @@ class Grader(Judge):
             mark["details"].append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
         mark["details"] += [f"{len(paths)} files are called {exercise.file.name}: one counts, in "
                             f"'{paths[0].parent.name}'"] * (len(paths) > 1)
-        return mark
+        return mark | {"key": key}
 
     @staticmethod
     def parts(exercise, student):
@@ -142,7 +148,7 @@ def in_processes(work, keys, at_once):
             raise
 
 
-def grade(grader, students, found, hours):
+def grade(grader, students, found, hours, progress):
     """student -> exercise -> mark; and where the grader itself failed."""
     at_once, table, failures = jobs_here(grader.place), {name: {} for name in students}, []
     for x, kind, result in in_processes(grader.prepare, found, at_once):
@@ -156,6 +162,8 @@ def grade(grader, students, found, hours):
         if kind == "failed":
             failures.append(f"{name}, {x.name}: {result}")
             result = {"marks": 0, "why": f"the grader failed: {result}"}
+        if key := result.pop("key", ""):
+            print(json.dumps([key, result]), file=progress, flush=True)
         mark = {"points": x.points, "details": [], "failing_families": [], **result}
         table[name][x.name] = mark | {"why": printable(mark["why"]), "details": [*map(printable, mark["details"])]}
         if len(table[name]) == len(found):
@@ -171,13 +179,17 @@ def grade_class(options, found, students):
         fail(f"OUT: '{out}' lies in the folder of submissions; it would be a student")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
+        progress = open(out / "progress.jsonl", "a+", encoding="utf-8")
     except OSError as error:
         fail(f"OUT: nothing can be written in '{out}': {error.strerror}")
     for name, note in ((name, x) for name, one in students.items() for x in one.notes):
         print(f"grade: {name}: {printable(note)}")
-    with judging(Grader, options) as grader:
-        table, failures = grade(grader, students, found, hours)
+    with progress, judging(Grader, options) as grader:
+        progress.seek(0)
+        complete = progress.read().rpartition("\n")[0]  # a run that was stopped may have left half a line
+        progress.truncate(len(complete.encode()) + 1 if complete else 0)
+        grader.done = dict(json.loads(line) for line in complete.splitlines())
+        table, failures = grade(grader, students, found, hours, progress)
     isolation = ISOLATION[grader.isolation]
     write_class(out, table, found, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
     if grader.isolation:
