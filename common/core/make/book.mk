@@ -1,7 +1,8 @@
 # book.mk: the READMEs and notes as a web site, with figures that compute (common/products/book).
 #
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
-#                     MkDocs into build/book.venv (SERVE=1: shows it at http://127.0.0.1:8000)
+#                     MkDocs into build/book.venv (SERVE=1: shows it at http://127.0.0.1:8000;
+#                     SITE=https://.../: where it will be, which a shared link's picture needs)
 #   make book-test    the site in headless Chromium; make test runs it where it can
 #                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
 #   make book-pictures   draws the pictures that stand for the figures in the repository's pages
@@ -35,7 +36,7 @@ $(BUILD)/book.venv/done: common/core/make/python.lock
 	@touch $@
 
 book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
-	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/products/book/build.py $(BUILD)
+	$(Q)SITE='$(SITE)' NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/products/book/build.py $(BUILD)
 	@echo "open $(BUILD)/book/index.html, or make book SERVE=1"
 	$(if $(SERVE),@echo "http://127.0.0.1:8000 (Ctrl-C ends it)"; \
 	    $(BOOK_PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory $(BUILD)/book)
