@@ -140,12 +140,14 @@ def test_a_figure_stands_in_its_chapter_at_its_beginning(browser, site):
     assert browser.until("return document.querySelector('[data-cell=naive-l]').textContent === 'inf'")
 
 
-def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site):
-    browser.open((site / "01_naive/index.html").as_uri())
-    inside = "return !!document.activeElement.closest('[data-figure=one-row]')"
+@pytest.mark.parametrize("name", ["one-row", "gradient"])
+def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site, name):
+    page = {"one-row": "01_naive/index", "gradient": "notes/gradient"}[name]
+    browser.open((site / f"{page}.html").as_uri())
+    inside = "return !!document.activeElement.closest(`[data-figure=${arguments[0]}]`)"
     presses = 0
     browser.focus("article a")
-    while not browser.run(inside) and presses < 60:
+    while not browser.run(inside, name) and presses < 60:
         browser.type("Tab")
         presses += 1
     assert presses <= 40, presses
@@ -157,7 +159,7 @@ def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site):
 
 
 def test_on_a_phone_a_figure_fits_on_two_screens(show):
-    for name in ("tiles", "parentheses"):
+    for name in ("tiles", "parentheses", "gradient"):
         browser = show(name, width=390, height=844)
         assert browser.box(FIGURE)[3] <= 2 * 844, name
         assert browser.run("return [...document.querySelectorAll('.fig-wide')].every("
@@ -195,7 +197,7 @@ def weights_of(stage, row):
 
 @pytest.mark.parametrize("row", ["0.5,-inf,12,-7,12", "89,1", "-110,-111", "-104,-103.9", "inf,1,2", "nan,1"])
 def test_one_row_is_the_trace_of_the_programs(show, row):
-    browser = show("one-row", x=row, step=0)
+    browser = show("one-row", x=row, type="f32", step=0)
     for stage, key in enumerate(KEYS, 1):
         browser.focus(FIGURE)
         browser.type("Home")
@@ -213,15 +215,17 @@ def test_one_row_is_the_trace_of_the_programs(show, row):
         assert browser.cell(f"{key}-weights").split() == weights_of(stage, row), key
 
 
-def test_a_link_sets_a_figure_and_the_same_link_again(show):
+def test_the_address_sets_a_figure_and_holds_its_state(show):
     browser = show("one-row", x="3,2,5,1", step=1)
-    for _ in range(2):
-        browser.run("location.hash = 'figure=one-row&x=89&step=1'")
-        assert browser.until("return document.querySelector(\"[data-cell='naive-l']\").textContent === 'inf'")
-        browser.fill("[data-figure] input", "3, x")
-        assert "Give 1 to 16 numbers" in browser.text(".fig-error")
-        browser.fill("[data-figure] input", "3, 2")
-        assert browser.cell("naive-l") != "inf"
+    browser.run("location.hash = 'figure=one-row&x=11.1&type=f16&step=1'")
+    assert browser.until("return document.querySelector(\"[data-cell='naive-l']\").textContent"
+                         " === 'inf'")
+    browser.run("const input = document.querySelector('[data-figure] input');"
+                "for (let i = 0; i < 600; i++) {"
+                "  input.value = '1, ' + i; input.dispatchEvent(new Event('input')); }")
+    assert browser.until("return location.hash.includes('x=1,599')")  # rapid edits do not lose it
+    browser.fill("[data-figure] input", "3, x")
+    assert "Give 1 to 16 numbers" in browser.text(".fig-error")
 
 
 # --- Parentheses ---
@@ -239,6 +243,29 @@ def test_parentheses_do_not_matter_up_to_the_last_bits(show):
     assert browser.cell("bit patterns").startswith("42 trees, ")
 
 
+# --- The gradient ---
+
+def gradient(browser):
+    return {name: np.array([float(x) for x in browser.run(
+        f"return document.querySelector('[data-figure]').dataset.{name}").split(",")])
+        for name in ("P", "dS", "D", "sum")}
+
+
+@pytest.mark.parametrize("s, v", [("1,3,2,0", "2,1,-2,4"), ("0,20,0", "1,2,3"), ("1,-inf,2", "5,9,-4"),
+                                  ("3", "7")])
+def test_the_gradient_of_a_row_is_that_of_the_definition(show, s, v):
+    got = gradient(show("gradient", s=s, v=v))
+    scores, values = (np.array([float(x) for x in text.split(",")]) for text in (s, v))
+    P = np.exp(scores - scores.max())
+    P /= P.sum()
+    small = 1e-4  # the rate of change of o = sum P v, by differences
+    nudged = scores + small * np.eye(len(scores))
+    weights = np.exp(nudged - scores.max())
+    slope = ((weights @ values) / weights.sum(axis=1) - P @ values) / small
+    assert got["P"] == pytest.approx(P, abs=1e-5) and got["dS"] == pytest.approx(slope, abs=2e-3)
+    assert got["D"] == pytest.approx([P @ values], abs=1e-4) and abs(got["sum"][0]) < 1e-5
+
+
 # --- Tiles ---
 
 
@@ -247,12 +274,12 @@ def moved(browser, lane):
 
 
 @pytest.mark.parametrize("nq, nk, d, causal", [(6, 7, 4, 0), (5, 3, 2, 1), (1, 1, 1, 0),
-                                               (12, 12, 8, 1), ("x", 7, 4, 0)])
+                                               (12, 12, 8, 1)])
 def test_tiles_move_what_the_cost_models_say(show, nq, nk, d, causal):
     browser = show("tiles", nq=nq, nk=nk, d=d, causal=causal, step=999)
     model = browser.run("const wasm = load_module();"
                         "return [1, 2, 3].map(s => wasm.stage_bytes(s, ...arguments[0]))",
-                        [1 if nq == "x" else nq, nk, d, causal])
+                        [nq, nk, d, causal])
     main = moved(browser, "main")
     outputs = [[float(x) for x in browser.cell(f"{stage}-o of query 0").split(",")]
                for stage in range(1, 6)]
@@ -260,6 +287,16 @@ def test_tiles_move_what_the_cost_models_say(show, nq, nk, d, causal):
     assert main[3] == main[4] == main[2]
     for values in outputs:
         assert values == pytest.approx(outputs[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("state, word", [({"nq": -3}, "queries"), ({"br": 99}, "Br"),
+                                         ({"d": "x"}, "head_dim")])
+def test_a_size_that_cannot_be_is_complained_about(show, state, word):
+    browser = show("tiles", step=99, **state)
+    assert browser.text(".fig-error").startswith(f"{word}: give a whole number")
+    assert moved(browser, "main")[0] > 0
+    browser.fill("[data-input='nk']", "99")
+    assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
 
 
 # --- The opening scene ---

@@ -6,7 +6,7 @@
 #   make book-test    the site in headless Chromium; make test runs it where it can
 #                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
 #   make book-pictures   draws the pictures that stand for the figures in the repository's pages
-BOOK_WASM := lesson1 lesson2 lesson3 monoid tiles module
+BOOK_WASM := lesson1 lesson2 lesson3 monoid tiles gradient module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
               -Werror=implicit-function-declaration \

@@ -36,7 +36,7 @@ MOVED = {START: "README.md", "README.md": "repository.md"}  # in the book
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 BEFORE_LIST = re.compile(r"^(?![-*+] |\d+\. |[\s|])(.+)\n(?=(?:[-*+]|1\.) )", re.M)
 LANGUAGES = {"h": "c", "cc": "cpp", "mk": "make", "patch": "diff"}  # the others are their suffix
-SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "opening"]
+SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "gradient", "opening"]
 UNUSED = ["assets/javascripts/lunr", "sitemap.xml", "sitemap.xml.gz", "404.html"]
 BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions", "ziamath"]
 AFTER_THE_ROAD = ["gradient", "gradient_on_gpus", "tensor_cores", "hopper_asynchrony", "hopper",

@@ -1,7 +1,8 @@
 /* figure.js: what the interactive figures share.
  *
  * A figure is a function (root, wasm) that fills the element `root`.  The module `wasm` holds the
- * repository's C functions, as text, because a page opened from a file may not fetch one. */
+ * repository's C functions, as text, because a page opened from a file may not fetch one.  A figure
+ * keeps its state in the address. */
 const FIGURES = {};
 
 /* What is right in a C program's %.6g. */
@@ -52,13 +53,6 @@ const choice = (name, options, change) =>
   element("select", {"data-input": name, change: event => change(event.target.value)},
     ...options.map(([key, text]) => element("option", {value: key}, text)));
 
-/* Chooses an option, the first one where there is no such; gives it. */
-function chosen(select, value) {
-  select.value = value;
-  if (select.selectedIndex < 0) select.selectedIndex = 0;
-  return select.value;
-}
-
 /* A line that complains about an input, read aloud when it changes. */
 function complaint() {
   const line = element("p", {class: "fig-error", role: "alert"});
@@ -84,8 +78,8 @@ function keys(root, actions) {
 }
 
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
- *   show(step) draws one; steps() says how many there are. */
-function stepper(root, steps, show) {
+ *   show(step) draws one; steps() says how many there are; the step is a part of the state. */
+function stepper(root, {state, save}, steps, show) {
   let at = 0, wanted = 0, timer = null; // a row that is typed anew is shorter for a moment
   const name = element("output", {class: "fig-step"});
   function go(to) {
@@ -93,6 +87,8 @@ function stepper(root, steps, show) {
     at = Math.min(steps(), wanted);
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
+    state.step = String(at);
+    save();
     show(at);
   }
   function stop() {
@@ -117,25 +113,56 @@ function stepper(root, steps, show) {
   return {bar, go, wanted: () => wanted};
 }
 
-/* A figure's state: the defaults, what the page says (data-state), and what a link asks for in the
- * address: #figure=one-row&x=3,2,5,1&step=2.
- *   changed()  called when a link on the page asks for another state */
+/* State of the figures in the address: #figure=one-row&x=3,2,5,1&figure=tiles&step=2, the one that
+ * was touched last first.  What the page says (data-state) comes before the defaults; a link, or an
+ * address typed by hand, before both.
+ *   changed()  called when the address asks for another state */
+const ADDRESS = {figures: {}, written: null, timer: null};
+
+/* {figure: its part of the address} */
+function asked_figures() {
+  const parts = decodeURIComponent(location.hash.slice(1)).split(/(?:^|&)figure=/).slice(1);
+  return Object.fromEntries(parts.map(part => {
+    const [name, ...state] = part.split("&");
+    return [name, new URLSearchParams(state.join("&"))];
+  }));
+}
+
 function figure_state(root, defaults, changed) {
-  const known = text => Object.fromEntries([...new URLSearchParams(text)].filter(([name]) => name in defaults));
-  const first = {...defaults, ...known(root.dataset.state || "")}, state = {...first};
-  function asked() {
-    const text = location.hash.slice(1), mine = new URLSearchParams(text).get("figure") === root.dataset.figure;
-    if (mine) Object.assign(state, first, known(text));
-    return mine;
+  const figure = root.dataset.figure, state = {};
+  function read() {
+    const asked = asked_figures(), mine = asked[figure];
+    Object.assign(state, defaults);
+    for (const source of [new URLSearchParams(root.dataset.state || ""), ...(mine ? [mine] : [])])
+      for (const [name, value] of source) if (name in defaults) state[name] = value;
+    if (mine) ADDRESS.figures[figure] = state;
+    return mine && Object.keys(asked)[0] === figure;
   }
-  if (asked()) setTimeout(() => root.scrollIntoView({block: "start"}), 100);
+  /* A link leads to its figure; a page that is loaded again stays where it was. */
+  const [loaded] = performance.getEntriesByType("navigation");
+  if (read() && (!loaded || loaded.type !== "reload"))
+    setTimeout(() => root.scrollIntoView({block: "start"}), 100);
   window.addEventListener("hashchange", () => {
-    if (!asked()) return;
-    history.replaceState(null, "", location.href.split("#")[0]); // the same link may ask again
+    if (location.hash === ADDRESS.written || !(figure in asked_figures())) return;
+    const first = read();
     changed();
-    root.scrollIntoView({block: "nearest"});
+    if (first) root.scrollIntoView({block: "nearest"});
   });
-  return state;
+  /* Browsers refuse more than some 200 changes of the address in half a minute. */
+  function save() {
+    const {[figure]: _, ...others} = ADDRESS.figures;
+    ADDRESS.figures = {[figure]: state, ...others};
+    clearTimeout(ADDRESS.timer);
+    ADDRESS.timer = setTimeout(() => {
+      const text = Object.entries(ADDRESS.figures).map(([name, values]) =>
+        new URLSearchParams({figure: name, ...values}).toString()).join("&");
+      ADDRESS.written = "#" + text.replaceAll("%2C", ",").replaceAll("%3A", ":");
+      history.replaceState(null, "", ADDRESS.written);
+    }, 200);
+  }
+  /* The first drawing does not touch the address of the page. */
+  let drawn = false;
+  return {state, save: () => { if (drawn) save(); drawn = true; }};
 }
 
 function load_module() {

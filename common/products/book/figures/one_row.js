@@ -4,13 +4,14 @@ const ONE_ROW_STAGES = [ /* and what each keeps while it reads the row */
   {key: "naive", number: "1", state: ["l"]}, {key: "safe", number: "2", state: ["m", "l"]},
   {key: "online", number: "3", state: ["m", "l", "correction"]},
 ];
-const OVERFLOW = 88.722839; /* e^x is finite up to here */
+const ONE_ROW_TYPES = {f32: 88.722839, f16: 11.09375, bf16: 88.722839}; /* e^x is finite up to here */
 const MOST_SCORES = 16;
 
 /* The steps and weights of one stage for these scores. */
-function one_row_run(wasm, stage, scores) {
-  wasm.floats(wasm.scores_address(), scores.length).set(scores);
-  const n = wasm.stage_row(Number(stage.number), scores.length);
+function one_row_run(wasm, stage, scores, type) {
+  const x = wasm.floats(wasm.scores_address(), scores.length);
+  scores.forEach((score, j) => { x[j] = wasm.to_type(score, type); });
+  const n = wasm.stage_row(Number(stage.number), scores.length, type);
   const width = wasm.step_floats(), table = wasm.floats(wasm.steps_address(), n * width);
   const steps = [];
   for (let i = 0; i < n; i++) {
@@ -24,13 +25,13 @@ function one_row_run(wasm, stage, scores) {
 
 /* Bars of numbers.  A bar is dragged, or moved with the up and down keys; the bars stay the same
  * elements while they move.  The height grows as asinh: 1 and 100 both have room.
- *   change(j, score)  a bar was moved */
-function score_bars(change) {
+ *   most  the number at the upper edge; mark()  where a line is drawn, or null */
+function score_bars(change, what = "score", most = 120, mark = () => null) {
   const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
-    "aria-label": "the scores, as bars to drag"});
+    "aria-label": `the ${what}s, as bars to drag`});
   const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
-  const line = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {}, OVERFLOW.toFixed(2));
-  let bars = [], scores = [], top = 120, dragged = -1;
+  const limit = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {});
+  let bars = [], scores = [], top = most, dragged = -1;
   const half = height / 2 - 14, y = x => height / 2 - Math.asinh(x) / Math.asinh(top) * half;
   function drag(event, j) {
     const box = picture.getBoundingClientRect();
@@ -40,7 +41,7 @@ function score_bars(change) {
   }
   function make(j) {
     const bar = element("rect", {x: j * width + 6, width: width - 12, tabindex: 0,
-      role: "slider", "aria-label": `score ${j}`, "aria-orientation": "vertical"});
+      role: "slider", "aria-label": `${what} ${j}`, "aria-orientation": "vertical"});
     const handle = element("rect", {x: j * width, y: 0, width, height, class: "fig-handle",
       pointerdown: event => { handle.setPointerCapture(event.pointerId); dragged = j; drag(event, j); },
       pointermove: event => { if (dragged === j) drag(event, j); },
@@ -57,19 +58,21 @@ function score_bars(change) {
   function draw(now, current) {
     scores = now;
     if (dragged < 0) // the scale stands still under a finger
-      top = Math.max(120, ...scores.filter(Number.isFinite).map(x => 1.1 * Math.abs(x)));
+      top = Math.max(most, ...scores.filter(Number.isFinite).map(x => 1.1 * Math.abs(x)));
     if (bars.length !== scores.length) {
       bars = scores.map((_, j) => make(j));
       const end = width * scores.length;
       set(picture, {viewBox: `0 0 ${end + 40} ${height}`, style: `max-width: ${end + 40}px`});
       set(axis, {x2: end});
-      set(line, {x2: end});
+      set(limit, {x2: end});
       set(name, {x: end + 2});
-      picture.replaceChildren(axis, line, name,
+      picture.replaceChildren(axis, limit, name,
         ...bars.flatMap(({bar, handle, text}) => [handle, bar, text]));
     }
-    set(line, {y1: y(OVERFLOW), y2: y(OVERFLOW)});
-    set(name, {y: y(OVERFLOW) + 3});
+    const line = mark();
+    limit.style.display = line === null ? "none" : "";
+    name.textContent = line === null ? "" : number_text(Math.round(line * 100) / 100);
+    if (line !== null) { set(limit, {y1: y(line), y2: y(line)}); set(name, {y: y(line) + 3}); }
     scores.forEach((score, j) => {
       const shown = Number.isFinite(score) ? score : score > 0 ? top : -top, to = y(shown);
       set(bars[j].bar, {y: Math.min(y(0), to), height: Math.max(2, Math.abs(to - y(0))),
@@ -139,11 +142,11 @@ function term_picture() {
 }
 
 /* What a stage has lost, in words; "" where all is well. */
-function lost_text(run, now, ended) {
+function lost_text(run, now, ended, type) {
   const first = run.steps.find(step => step.l === Infinity);
   if (now && now.sums && now.l === Infinity)
     return first.x === Infinity ? "A score is inf, and so is l: a weight becomes inf / inf = nan or 0."
-      : `exp(${number_text(first.x)}) makes l larger than the largest float: inf, ` +
+      : `exp(${number_text(first.x)}) makes l larger than the largest ${type}: inf, ` +
         "and a weight becomes inf / inf = nan or 0.";
   if (now && now.sums && Number.isNaN(now.l)) return "l is nan, and so is every weight.";
   if (ended && run.weights.some(Number.isNaN))
@@ -151,7 +154,7 @@ function lost_text(run, now, ended) {
   return "";
 }
 
-function one_row_panel(stage) {
+function one_row_panel(stage, wasm) {
   const code = code_view(stage.number), terms = term_picture();
   const cells = Object.fromEntries(["loop", "score", ...stage.state, "weights", "o"].map(name =>
     [name, element("td", {"data-cell": `${stage.key}-${name}`})]));
@@ -160,13 +163,14 @@ function one_row_panel(stage) {
     element("p", {class: "fig-title"}, `stage ${stage.number}, ${stage.key}`), terms.picture,
     element("table", {class: "fig-state"}, ...Object.entries(cells).map(([name, cell]) =>
       element("tr", {}, element("th", {scope: "row"}, name), cell))), lost, code.code);
-  function show(run, at, scores) {
+  function show(run, at, scores, type) {
     const now = run.steps[Math.min(at, run.steps.length) - 1], ended = at > run.steps.length;
     const m = !now || stage.key === "naive" ? 0 : now.m, counts = now && now.sums;
     const last = !now ? -1 : ended ? scores.length - 1 : now.index;
+    const rounded = x => wasm.to_type(x, Object.keys(ONE_ROW_TYPES).indexOf(type));
     code.show(!now ? 0 : ended ? code.loops : now.loop);
     terms.draw(scores.map((x, j) => !counts || j > last ? null
-      : x === -Infinity ? 0 : Math.fround(Math.exp(x - m))),
+      : x === -Infinity ? 0 : Math.fround(rounded(Math.exp(x - m)))),
       counts ? now.l : 0, ended ? -1 : last, ended || !now ? 1 : now.correction, stage.key);
     cells.loop.textContent = now ? ended ? code.loops : now.loop : "–";
     cells.score.textContent = now ? number_text(now.x) : "–";
@@ -175,14 +179,15 @@ function one_row_panel(stage) {
     cells.weights.className = ended ? "fig-weights" : "";
     cells.weights.textContent = ended ? run.weights.map(number_text).join("  ") : "after the last loop";
     cells.o.textContent = ended ? number_text(Math.fround(run.o)) : "the weights' mean of the values 0, 1, 2, …";
-    lost.textContent = lost_text(run, now, ended);
+    lost.textContent = lost_text(run, now, ended, type);
     section.className = "fig-stage" + (lost.textContent ? " fig-bad" : "");
   }
   return {section, show};
 }
 
 FIGURES["one-row"] = function (root, wasm) {
-  const state = figure_state(root, {x: "3,2,89,1", step: "0", stages: "123"}, restore);
+  const kept = figure_state(root, {x: "3,2,89,1", type: "f32", step: "0", stages: "123"}, restore);
+  const {state} = kept, types = Object.keys(ONE_ROW_TYPES);
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
   const input = element("input", {size: 20, "aria-label": "scores, separated by commas", spellcheck: "false",
     input: () => {
@@ -191,13 +196,15 @@ FIGURES["one-row"] = function (root, wasm) {
       scores = read;
       compute();
     }});
-  const wrong = complaint(), bars = score_bars(change);
+  const type = choice("type", types.map(name => [name, name]), value => { state.type = value; compute(); });
+  const wrong = complaint(), bars = score_bars(change, "score", 120, () => ONE_ROW_TYPES[type.value]);
   const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
-  const steps = stepper(root, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
+  const steps = stepper(root, kept, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
   function compute(step = steps.wanted()) {
-    runs = stages.map(stage => one_row_run(wasm, stage, scores));
+    state.x = scores.map(number_text).join(",");
+    runs = stages.map(stage => one_row_run(wasm, stage, scores, types.indexOf(type.value)));
     steps.go(step);
   }
   function change(j, score) {
@@ -209,7 +216,7 @@ FIGURES["one-row"] = function (root, wasm) {
   function show(at) {
     const i = stages.length - 1, now = runs[i].steps[Math.min(at, runs[i].steps.length) - 1];
     bars.draw(scores, now && at <= runs[i].steps.length ? now.index : -1);
-    panels.forEach((panel, k) => panel.show(runs[k], at, scores));
+    panels.forEach((panel, k) => panel.show(runs[k], at, scores, type.value));
     spoken.textContent = now
       ? `stage ${stages[i].number}, after score ${number_text(now.x)}: l is ${number_text(now.l)}`
       : "no score read yet";
@@ -218,14 +225,15 @@ FIGURES["one-row"] = function (root, wasm) {
     const read = parse_numbers(state.x, MOST_SCORES);
     wrong.say(input, read ? "" : `${state.x} is no row of scores.`);
     scores = read || [3, 2, 5, 1];
+    type.value = types.includes(state.type) ? state.type : "f32";
     stages = ONE_ROW_STAGES.filter(stage => state.stages.includes(stage.number));
     if (!stages.length) stages = ONE_ROW_STAGES;
-    panels = stages.map(one_row_panel);
+    panels = stages.map(stage => one_row_panel(stage, wasm));
     place.replaceChildren(...panels.map(panel => panel.section));
     input.value = scores.map(number_text).join(", ");
     compute(Number(state.step));
   }
-  root.append(element("div", {class: "fig-bar"}, labelled("scores", input)), wrong.line, bars.picture, steps.bar, place,
-    spoken);
+  root.append(element("div", {class: "fig-bar"}, labelled("scores", input),
+                      labelled("type", type)), wrong.line, bars.picture, steps.bar, place, spoken);
   restore();
 };

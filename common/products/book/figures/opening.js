@@ -5,7 +5,7 @@ const OPENING_HEADS = {9: "the same word elsewhere", 11: "the word before", 8: "
 
 FIGURES["opening"] = function (root, wasm) {
   const {words, scores} = SENTENCE, n = words.length;
-  const state = figure_state(root, {word: "66", head: "9", factor: "1", stage: "1"}, restore);
+  const {state, save} = figure_state(root, {word: "66", head: "9", factor: "1", stage: "1"}, restore);
   const choose = (name, options) => choice(name, options, value => { state[name] = value; show(); });
   const head = choose("head", Object.entries(OPENING_HEADS));
   const stage = choose("stage", [["1", "stage 1, naive"], ["2", "stage 2, safe"], ["3", "stage 3, online"]]);
@@ -21,7 +21,7 @@ FIGURES["opening"] = function (root, wasm) {
   function row(i) {
     const x = scores[state.head].slice(i * n, (i + 1) * n).map(score => Math.fround(score * state.factor));
     wasm.floats(wasm.scores_address(), n).set(x);
-    wasm.stage_row(Number(state.stage), n);
+    wasm.stage_row(Number(state.stage), n, 0);
     return {most: Math.max(...x), weights: [...wasm.floats(wasm.weights_address(), n)]};
   }
   function pick(i) {
@@ -29,6 +29,7 @@ FIGURES["opening"] = function (root, wasm) {
     show();
   }
   function show() {
+    save();
     const lost = words.map((_, i) => row(i).weights.some(Number.isNaN));
     const at = Number(state.word), {most, weights} = row(at), dead = lost[at];
     spans.forEach((span, j) => {
@@ -43,7 +44,9 @@ FIGURES["opening"] = function (root, wasm) {
       ` Words without an answer: ${lost.filter(x => x).length} of ${n}.`;
   }
   function restore() {
-    [state.head, state.stage] = [chosen(head, state.head), chosen(stage, state.stage)];
+    head.value = state.head in OPENING_HEADS ? state.head : "9";
+    stage.value = /^[123]$/.test(state.stage) ? state.stage : "1";
+    [state.head, state.stage] = [head.value, stage.value];
     factor.value = state.factor;
     state.factor = factor.value;
     pick(Number(state.word) || 0);

@@ -54,13 +54,15 @@ function in_pairs(n) {
 }
 
 FIGURES["parentheses"] = function (root, wasm) {
-  const state = figure_state(root, {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
+  const {state, save} = figure_state(root,
+    {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
   let leaves = [], nodes = [], roots = [];
   const wrong = complaint();
   const input = element("input", {size: 44, spellcheck: "false",
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
       if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.")) return;
+      state.leaves = input.value;
       leaves = read;
       restart();
     }});
@@ -83,6 +85,7 @@ FIGURES["parentheses"] = function (root, wasm) {
       return {text: String(i + 1), x: i, y: 0, children: []};
     });
     roots = nodes.map((_, i) => i);
+    state.tree = "";
     history.textContent = "";
     draw();
   }
@@ -93,6 +96,7 @@ FIGURES["parentheses"] = function (root, wasm) {
     nodes.push({text: `(${nodes[a].text} ${nodes[b].text})`, children: [a, b],
       x: (nodes[a].x + nodes[b].x) / 2, y: 1 + Math.max(nodes[a].y, nodes[b].y)});
     roots.splice(i, 2, node);
+    state.tree += (state.tree ? "." : "") + i;
     if (!quiet) draw(Math.min(i, roots.length - 2));
   }
   function build(merges) {
@@ -122,6 +126,7 @@ FIGURES["parentheses"] = function (root, wasm) {
   }
   /* Leaves at the foot, each merge above its two parts; between neighbours a button. */
   function draw(focus = -1) {
+    save();
     const step = 74, level = 46, tall = Math.max(...nodes.map(node => node.y));
     const width = step * leaves.length, height = 40 + level * tall + 34;
     const at = node => ({x: step / 2 + step * nodes[node].x, y: height - 34 - level * nodes[node].y});

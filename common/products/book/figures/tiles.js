@@ -100,19 +100,32 @@ function tile_grid(wasm, p, plan, at) {
 }
 
 FIGURES["tiles"] = function (root, wasm) {
-  const state = figure_state(root, {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"}, restore);
-  const upto = most => Array.from({length: most}, (_, i) => [i + 1, i + 1]);
-  const options = {nq: ["queries", upto(12)], nk: ["keys", upto(12)], d: ["head_dim", upto(8)], br: ["Br", upto(12)],
-                   bc: ["Bc", upto(12)], causal: ["causal", [[0, "no"], [1, "yes"]]]};
-  const inputs = Object.entries(options).map(([name, [text, values]]) =>
-    ({name, text, input: choice(name, values, () => compute())}));
+  const first = {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"};
+  const kept = figure_state(root, first, restore), {state} = kept;
+  const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
+  const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
+  const wrong = complaint(), inputs = {};
+  const controls = Object.entries(names).map(([name, text]) => {
+    inputs[name] = element("input", {type: "number", min: 1, max: limits[name],
+      "data-input": name, input: event => { if (accept(name, event.target.value)) compute(); }});
+    return labelled(text, inputs[name]);
+  });
+  const causal = element("input", {type: "checkbox", "data-input": "causal",
+    change: () => { state.causal = causal.checked ? "1" : "0"; compute(); }});
   const place = element("div", {class: "fig-lanes"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   let p = {}, plans = [], outputs = [];
-  const steps = stepper(root, () => Math.max(0, ...plans.map(plan => plan.length)), show);
+  const steps = stepper(root, kept, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
+  /* Takes a size, or says what would be one. */
+  function accept(name, text) {
+    const good = Number.isInteger(Number(text)) && Number(text) >= 1 && Number(text) <= limits[name];
+    if (good) state[name] = String(Number(text));
+    return wrong.say(inputs[name], good ? "" :
+      `${names[name]}: give a whole number from 1 to ${limits[name]}.`);
+  }
   function compute(step = steps.wanted()) {
-    for (const {name, input} of inputs) p[name] = Number(input.value);
+    for (const name of [...Object.keys(limits), "causal"]) p[name] = Number(state[name]);
     const keys = Array.from({length: p.nk}, (_, j) => j); // a query sees the first ones
     const seen = i => keys.filter(j => wasm.sees(p.nq, p.nk, p.causal, i, j)).length;
     plans = TILE_STAGES.map(stage => stage.plan(p, seen));
@@ -152,10 +165,14 @@ FIGURES["tiles"] = function (root, wasm) {
       plan[Math.min(at, plan.length) - 1].what).join("; ") : "nothing done yet";
   }
   function restore() {
-    for (const {name, input} of inputs) chosen(input, state[name]);
+    const bad = Object.keys(limits).find(name => !accept(name, state[name]));
+    if (bad) Object.assign(state, first, {step: state.step}); // and the complaint stays
+    for (const name of Object.keys(limits)) inputs[name].value = state[name];
+    state.causal = state.causal === "1" ? "1" : "0";
+    causal.checked = state.causal === "1";
     compute(Number(state.step));
   }
-  root.append(element("div", {class: "fig-bar"}, ...inputs.map(({text, input}) => labelled(text, input))),
-              steps.bar, place, spoken);
+  root.append(element("div", {class: "fig-bar"}, ...controls, labelled("causal", causal)),
+              wrong.line, steps.bar, place, spoken);
   restore();
 };

@@ -2,6 +2,8 @@
  * trace goes. */
 #include "figures.h"
 
+#include "vector/half.h"
+
 /* One line of a stage's trace; loop: from 1; sums: whether l has begun. */
 static struct step { float index, x, m, l, correction, loop, sums; } steps[MOST_STEPS];
 static int n_steps, loop;
@@ -26,6 +28,13 @@ void *memset(void *to, int byte, size_t n)
 {
     for (size_t i = 0; i < n; i++) ((unsigned char *)to)[i] = (unsigned char)byte;
     return to;
+}
+
+float EXPORT(to_type)(float x, int type)
+{
+    if (type == F16) return half_to_float(float_to_half(x));
+    if (type == BF16) return bfloat_to_float(float_to_bfloat(x));
+    return x;
 }
 
 void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
@@ -83,8 +92,39 @@ int traced_row(function_of_row *softmax_row, int n)
     return n_steps;
 }
 
-/* Steps and weights of the row of n scores as a stage computes them; returns how many steps. */
-int EXPORT(stage_row)(int stage, int n)
+/* What the lessons do, with every stored number rounded to a type of 16 bits: the scores, each
+ * term, the sum.  Stage 1 subtracts no maximum, stage 2 finds it first, stage 3 on the way. */
+static void rounded_row(int stage, int n, int type)
 {
-    return stage == 1 ? row_1(n) : stage == 2 ? row_2(n) : row_3(n);
+    float m = stage == 1 ? 0 : -INFINITY, l = 0;
+    n_steps = 0, loop = 1, n_scores = (size_t)n;
+    for (int j = 0; stage == 2 && j < n; j++) {
+        m = scores[j] > m ? scores[j] : m;
+        add_step((size_t)j, m, 0);
+    }
+    if (stage == 2) loop = 2;
+    if (stage == 2 && m == -INFINITY) m = 0;
+    for (int j = 0; j < n; j++) {
+        float m_new = stage == 3 && scores[j] > m ? scores[j] : m;
+        float correction = m_new == m ? 1 : expf(m - m_new);
+        float x = scores[j] == -INFINITY ? scores[j] : scores[j] - m_new;
+        if (stage != 3) l = to_type(l + to_type(expf(to_type(x, type)), type), type);
+        else if (scores[j] != -INFINITY) l = to_type(l * correction + expf(x), type);
+        m = m_new;
+        struct step *s = add_step((size_t)j, m, l);
+        s->correction = correction, s->sums = 1;
+    }
+    for (int j = 0; j < n; j++) {
+        float term = stage == 3 ? expf(scores[j] - m)
+                                : to_type(expf(to_type(scores[j] - m, type)), type);
+        weights[j] = stage > 1 && l == 0 ? 0 : to_type(term / l, type);
+    }
+}
+
+/* Steps and weights of the row of n scores as a stage computes them; returns how many steps. */
+int EXPORT(stage_row)(int stage, int n, int type)
+{
+    if (type == F32) return stage == 1 ? row_1(n) : stage == 2 ? row_2(n) : row_3(n);
+    rounded_row(stage, n, type);
+    return n_steps;
 }
