@@ -99,6 +99,7 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     WRONG_ANYWHERE("'fast'", p.kernel = "fast");
     WRONG_ANYWHERE("two?lines", p.kernel = "two\nlines");
     WRONG_ANYWHERE("q: overlaps the output o", p.o = (void *)p.q);
+    WRONG_ANYWHERE("lse: overlaps the output o", p.lse = (float *)p.o + 191); /* the last of o */
     WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 8});
     WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 15});
     WRONG_ANYWHERE("2^40", p.seqlen_k = (size_t)1 << 62, p.k_strides.batch = p.v_strides.batch = 16);
@@ -209,6 +210,9 @@ Test(library_calls, mistakes_of_the_backward_pass_are_named)
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "dk: is NULL", p.dk = NULL);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "lse: is NULL", p.lse = NULL);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "q: overlaps the output dq", p.dq = (void *)p.q);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "dk: overlaps the output dq", p.dk = p.dq);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "dv: overlaps the output dk", p.dv = p.dk);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "dsinks: overlaps the output dv", p.sinks = &sink, p.dsinks = p.dv);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "size", p.size += 8);
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "pages", p = sound(); p.d_o = numbers;
                    p.dq = p.dk = p.dv = results);

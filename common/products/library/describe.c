@@ -311,10 +311,10 @@ int check_overlap(struct request *r)
         places[i] = place_of(r, i);
         given |= HAS(i);
     }
-    for (unsigned in = r->inputs & given; in;) {
-        enum array i = next_array(&in);
-        for (unsigned out = r->outputs & given; out;) {
-            enum array o = next_array(&out);
+    for (unsigned out = r->outputs & given; out;) {
+        enum array o = next_array(&out);
+        for (unsigned others = (r->inputs & given) | out; others;) { /* `out`: the outputs after o */
+            enum array i = next_array(&others);
             if (overlap(&places[i], &places[o]))
                 return fail(r, FIVE_STEPS_INVALID, "%s: overlaps the output %s", name_of(i), name_of(o));
         }

@@ -83,7 +83,7 @@ struct five_steps_attention_problem {
     float scale;             /* multiplies q.k; 0 stands for 1 / sqrt(head_dim) */
     const void *q, *k, *v;
     const float *bias;       /* NULL: none */
-    void *o;                 /* overlaps no input */
+    void *o;                 /* as every output, overlaps no other array */
     float *lse;              /* NULL: not wanted */
     void *stream;            /* GPU: a cudaStream_t; NULL is the default stream */
     const char *kernel;      /* NULL: the best for the problem; or a kernel's name */

@@ -42,7 +42,7 @@ int describe_begin(struct request *r, const size_t *sizes);
 int check_pointer(struct request *r, const char *name, const void *array, size_t count,
                   size_t alignment);
 
-/* Does an output share memory with an input, of the arrays that are given? */
+/* Does an output share memory with another array, of those that are given? */
 int check_overlap(struct request *r);
 
 /* Are the arrays there, do they overlap, are prefix sums and page numbers what they say? */
