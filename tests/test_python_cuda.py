@@ -1,5 +1,9 @@
 """test_python_cuda.py: the Python package on a GPU against the definition in float64, beyond what the other
 tests of the package do there: views, pages, captured graphs, threads with a stream each, a second GPU."""
+import os
+import pathlib
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +16,7 @@ import helpers  # noqa: E402
 from five_steps_here import five_steps  # noqa: E402
 from helpers import compare  # noqa: E402
 
+PACKAGE = pathlib.Path(five_steps.__file__).parent
 ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
@@ -97,6 +102,17 @@ def test_a_captured_graph_computes_anew():
         graph.replay()
         torch.cuda.synchronize()
         assert all(torch.equal(a, b) for a, b in zip(got, work()))
+
+
+@pytest.mark.parametrize("numbers", ["[[0], [-1]]), 1", "[[0], [2]]), at([1, -1])"])
+def test_a_page_or_row_that_does_not_exist_stops_the_device(numbers):
+    """In a process of its own, whose device is lost.  Both were the last ones."""
+    code = ("import torch, five_steps\nat = lambda a: torch.tensor(a, device='cuda')\n"
+            "new, pools = at(1.0).expand(2, 1, 2, 8), [at(0.0).expand(3, 2, 4, 8).clone() for _ in 'kv']\n"
+            f"five_steps.append(new, new, *pools, at({numbers})\ntorch.cuda.synchronize()")
+    made = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+                          capture_output=True, text=True, check=False)
+    assert made.returncode and "device-side assert" in made.stderr, made.stderr
 
 
 def test_threads_that_have_called_nothing_before():

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from five_steps_here import WITH_TORCH, five_steps, torch
+from five_steps_here import KINDS, WITH_TORCH, five_steps, given, taken, torch
 from helpers import normal
 
 PACKAGE = pathlib.Path(five_steps.__file__).parent
@@ -36,15 +36,29 @@ def test_new_keys_are_checked_before_any_is_written():
 
 
 @WITH_TORCH
-def test_a_page_that_only_a_gpu_knows_is_not_the_last(monkeypatch):
-    """Where the host does not look at a table, PyTorch stops at page n_pages, but took -1 for the last."""
+def test_what_only_a_gpu_knows_is_not_the_last(monkeypatch):
+    """Where the host looks at no numbers, PyTorch stops at page n_pages, but took -1 for the last, and length -1
+    for the last row of the table's last page."""
     monkeypatch.setattr(five_steps.arrays.Torch, "knows", lambda self, a: False)
     new, pools = torch.ones(2, 1, 2, 8), [torch.zeros(3, 2, 4, 8) for _ in "kv"]
-    for at in (-1, 3):
-        with pytest.raises(IndexError, match="index 3 is out of bounds"):
-            five_steps.append(new, new, *pools, torch.tensor([[0], [at]]), 1)
+    for at, length in ((-1, 1), (3, 1), (2, -1), (2, -4), (2, 4)):
+        for dtype in (torch.int64, torch.int32):
+            numbers = torch.tensor([1, length], dtype=dtype)
+            with pytest.raises(IndexError, match="index [0-9]+ is out of bounds"):
+                five_steps.append(new, new, *pools, torch.tensor([[0], [at]], dtype=dtype), numbers)
     assert not any(pool[1:].any() for pool in pools)
     assert five_steps.append(new, new, *pools, torch.tensor([[0], [2]]), 1) == 2 and pools[1][2, :, 1].all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_append_takes_integers_of_any_size(kind):
+    """PyTorch takes no index of 8 or 16 bits; page 2 in uint8 was a mask."""
+    new = given(kind, normal(2, 1, 2, 8))
+    for of_table, of_length in (("u1", "u1"), ("i1", "i2"), ("i2", "i8"), ("i4", "i4"), ("i8", "i1")):
+        pools = [given(kind, np.zeros((3, 2, 4, 8), "f4")) for _ in "kv"]
+        table, lengths = np.array([[0], [2]], of_table), np.array([0, 1], of_length)
+        after = five_steps.append(new, new, *pools, given(kind, table), given(kind, lengths))
+        assert taken(after).tolist() == [1, 2] and taken(pools[1])[2, :, 1].all()
 
 
 def test_append_checks_what_it_is_given():
@@ -54,6 +68,14 @@ def test_append_checks_what_it_is_given():
                                    ((one, one), {}, "k_new is"), ((new, one), {}, "v_new is")):
         with pytest.raises(refused, match=words):
             five_steps.append(*arrays, *pools, table, 1, **options)
+    for wrong in (np.array([0, 1]), np.array([[0]]), np.array([[0.0], [1.0]])):
+        with pytest.raises(refused, match=r"page_table is .*; give int32 \[batch, pages of one\]"):
+            five_steps.append(new, new, *pools, wrong, 1)
+        with pytest.raises(refused, match=r"page_table is .*; give int32 \[batch, pages of one\]"):
+            five_steps.decode(new[:, 0], *pools, wrong, 1)
+    for wrong in (np.array([1]), np.array([1.0, 2.0]), 1.5, "1", -1):
+        with pytest.raises(refused, match="seqlen_k is"):
+            five_steps.append(new, new, *pools, table, wrong)
     pools = [np.zeros((2, 4, 300, 8), "f4") for _ in "kv"]
     after = five_steps.append(new, new, *pools, table, np.array([255, 3], "u1"))
     assert after.tolist() == [256, 4] and pools[0][0, :, 255].all() and not pools[0][0, :, 0].any()

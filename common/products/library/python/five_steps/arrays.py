@@ -32,7 +32,8 @@ class Kind:
     def __init__(self, module, types, wanted):
         self.module, self.wanted = module, wanted
         self.types = {self.type(name): number for name, number in types.items()}
-        self.i32, self.f32, self.bool, self.byte = map(self.type, ("int32", "float32", "bool", "uint8"))
+        self.i32, self.i64, self.f32, self.bool, self.byte = map(self.type, (
+            "int32", "int64", "float32", "bool", "uint8"))
         self.integers = {self.type(name) for name in ("uint8", "int8", "int16", "int32", "int64")}
 
     @staticmethod
@@ -41,8 +42,10 @@ class Kind:
         return str(getattr(a, "device", "cpu"))
 
     def check(self, name, a, dtype, words, *shapes):
-        """Refuses an array of another type, or of none of the shapes; words: the dimensions' names."""
-        if a.dtype != dtype or tuple(a.shape) not in shapes:
+        """Refuses an array of another type, or of none of the shapes; words: the dimensions' names.  int32
+        stands for all integers."""
+        types = self.integers if dtype == self.i32 else {dtype}
+        if a.dtype not in types or tuple(a.shape) not in shapes:
             raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give {str(dtype).removeprefix('torch.')} "
                                  f"{words} = {list(shapes[-1])}")
 

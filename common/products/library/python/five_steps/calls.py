@@ -88,11 +88,10 @@ class Call:
         f.update(bias_is_strided=1, bias_strides=c_library.Strides(
             (nq + nk - 1) * heads if distances.ndim == 3 else 0, nq + nk - 1, 2 ** 64 - 1))
 
-    def integers(self, name, a, shape):
+    def integers(self, name, a, words, *shape):
         """An array of integers of that shape, one after another, in 32 bits.  A number beyond them
         becomes the largest or least, which the library refuses; it does not wrap."""
-        if a.dtype not in self.kind.integers or tuple(a.shape) != shape:
-            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 {list(shape)}")
+        self.kind.check(name, a, self.kind.i32, words, shape)
         if a.itemsize > 4:
             a = a.clip(-2 ** 31, 2 ** 31 - 1)
         return self.kind.contiguous(self.kind.to(a, self.kind.i32))
@@ -237,7 +236,7 @@ def _packed(call, sums_q, sums_k, longest_q, longest_k):
                              "give both alike, [sequences + 1]")
     sums = {"cu_seqlens_q": sums_q, "cu_seqlens_k": sums_k}
     for name, a in sums.items():
-        sums[name] = call.integers(name, a, tuple(a.shape))
+        sums[name] = call.integers(name, a, "[sequences + 1]", *a.shape)
         call.keep(name, sums[name])
     lengths = [a[1:] - a[:-1] for a in sums.values()]
     longest = [given or (int(n.max()) if n.shape[0] else 0)  # on a GPU the host waits for it
@@ -267,9 +266,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, 
                              "page_size, head_dim]; only their head_dim may differ")
     batch, room = q.shape[0], k.shape[2]
     if table is not None:
-        if table.ndim != 2:
-            raise FiveStepsError(f"page_table is {list(table.shape)}; give int32 [batch, pages of one]")
-        call.keep("page_table", call.integers("page_table", table, (batch, table.shape[1])))
+        call.keep("page_table", call.integers("page_table", table, "[batch, pages of one]", batch, *table.shape[-1:]))
         f.update(page_size=room, n_pages=k.shape[0], pages_per_sequence=table.shape[1])
         room *= table.shape[1]
     elif k.shape[0] != batch:
@@ -281,7 +278,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, 
         k, v = k[:, :, :seqlen_k], v[:, :, :seqlen_k]
     f.update(_sizes(q=view(q)[:1], k=k[:1], v=v[:1]), batch=batch, seqlen_k=seqlen_k)
     if lengths is not None:
-        call.keep("seqlens_k", call.integers("seqlen_k", lengths, (batch,)))
+        call.keep("seqlens_k", call.integers("seqlen_k", lengths, "[batch]", batch))
     queries = f["seqlen_q"]
     call.keep_rows(q=view(q), k=k, v=v)
     f.update(score_fields(queries > 1, left, -1, softcap, scale, invariant))

@@ -6,6 +6,7 @@ from .calls import attention_call, decode_call, run
 from .options import attention_options, decode_options, whole
 from .rows import compute_merge, compute_softmax
 
+LAST = 2 ** 63 - 1  # x & LAST: x, or far behind all for a negative x
 _torch_operations = []  # the module, once a tensor came in
 
 
@@ -92,8 +93,8 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     decode(); seqlen_k: the keys that are there already, a number or [batch].  Pages of 8 bits get the
     codes that are nearest to the numbers over k_scale and v_scale, as in attention().  Gives the numbers of
     keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.  Numbers that
-    lie on a GPU, or that torch.compile traces, are not looked at first: a page that does not exist stops the
-    device, as PyTorch's own indices do.
+    lie on a GPU, or that torch.compile traces, are not looked at first: a page or a row that does not exist
+    stops the device, as PyTorch's own indices do.
 
     >>> k_pages, v_pages = numpy.zeros((4, 2, 16, 8), "f4"), numpy.zeros((4, 2, 16, 8), "f4")
     >>> new, page_table = numpy.ones((1, 3, 2, 8), "f4"), numpy.array([[2, 0]])
@@ -110,7 +111,8 @@ def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
     """What append() writes, checked: (pool, where, rows) of keys and of values; and the numbers of keys
     afterwards."""
     named = dict(zip(("k_new", "v_new", "k_pages", "v_pages"), (*new, *pools)))
-    kind = kind_of({**named, "page_table": page_table})
+    kind = kind_of({**named, "page_table": page_table,
+                    "seqlen_k": seqlen_k if getattr(seqlen_k, "ndim", 0) else None})
     decode_options(None, None, None, layout)
     of_page, writes = 1 if layout == "pages_first" else 2, []
     for name, a, pool, scale in zip("kv", new, pools, scales):
@@ -127,21 +129,30 @@ def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
         kind.check_writable(name + "_pages", pool)
     batch, n = new[0].shape[:2]
     size = pools[0].shape[of_page]
-    if getattr(seqlen_k, "itemsize", 8) < 4:
-        seqlen_k = kind.to(seqlen_k, kind.i32)
-    lengths = seqlen_k if hasattr(seqlen_k, "ndim") else kind.range(batch, new[0]) * 0 + seqlen_k
-    rows = lengths[:, None] + kind.range(n, new[0])
-    table = kind.range(batch, new[0])[:, None] if page_table is None else page_table
+    each = kind.range(batch, new[0])[:, None]
+    if page_table is not None:
+        kind.check("page_table", page_table, kind.i32, "[batch, pages of one]", (batch, *page_table.shape[-1:]))
+    table = each if page_table is None else page_table
+    if getattr(seqlen_k, "ndim", 0):
+        kind.check("seqlen_k", seqlen_k, kind.i32, "[batch]", (batch,))
+        seqlen_k = kind.to(seqlen_k, kind.i32) if seqlen_k.itemsize < 4 else seqlen_k
+        lengths = seqlen_k[:, None]
+    else:
+        seqlen_k = seqlen_k if is_tensor(seqlen_k) else whole("seqlen_k", seqlen_k, 0)
+        lengths = each * 0 + seqlen_k
+    rows = kind.to(lengths, kind.i64) + kind.range(n, new[0])
     known = kind.knows(new[0]) and batch * n
     if known and not 0 <= int(rows.min()) <= int(rows.max()) < size * table.shape[1]:
         raise FiveStepsError(f"seqlen_k and {n} new keys reach {int(rows.max()) + 1}; the pages of a "
                              f"sequence hold {size * table.shape[1]} keys")
-    pages = table[kind.range(batch, new[0])[:, None], rows // size]
+    if not known:  # for PyTorch -1 is the last; at what is behind them all it stops, on the device
+        rows = rows & LAST
+    pages = kind.to(table[each, rows // size], kind.i64)
     if known and not 0 <= int(pages.min()) <= int(pages.max()) < pools[0].shape[0]:
         raise FiveStepsError(f"page_table has page {int(pages.min())} to {int(pages.max())} for the new "
                              f"keys, there are {pools[0].shape[0]}")
-    if not known:  # page -1 would be the last; PyTorch stops at the one behind it, on the device
-        pages = kind.module.where(pages < 0, pools[0].shape[0], pages)
+    if not known:
+        pages = pages & LAST
     at = (pages, rows % size) if layout == "pages_first" else (pages, slice(None), rows % size)
     for name, a, pool, scale in zip("kv", new, pools, scales):
         if a.dtype != pool.dtype:
