@@ -126,41 +126,6 @@ Test(contract, each_feature_has_its_bit_and_its_name)
     }
 }
 
-/* The table of types against the formats: 1 sign bit, e exponent bits, f fraction bits. */
-Test(contract, each_type_is_what_its_format_says)
-{
-    static const struct { enum dtype dtype; const char *name; size_t size; int e, f; } of[] = {
-        {F32, "f32", 4, 8, 23}, {F16, "f16", 2, 5, 10}, {BF16, "bf16", 2, 8, 7},
-        {E4M3, "e4m3", 1, 4, 3}};
-    enum { N = sizeof of / sizeof *of };
-    cr_assert((int)N == (int)INT8 && N_DTYPES == INT8 + 1 && dtypes[INT8].largest == 127);
-    for (int i = 0; i < N; i++) {
-        const struct dtype_entry *t = &dtypes[of[i].dtype];
-        enum dtype found = N_DTYPES;
-        uint32_t bits[2] = {0};
-        cr_expect_str_eq(t->name, of[i].name);
-        cr_expect(dtype_find(of[i].name, &found) && found == of[i].dtype);
-        cr_expect(t->size == of[i].size && dtype_size(of[i].dtype) == of[i].size);
-        double ulp = ldexp(1, -of[i].f);
-        float largest = (float)ldexp(2 - ulp, (1 << (of[i].e - 1)) - 1);
-        if (of[i].dtype == E4M3) largest = 448; /* no infinity, and one NaN in its last binade */
-        cr_expect(t->largest == largest, "%s", of[i].name);
-        if (of[i].dtype != F32) {
-            cr_expect(t->roundoff == ulp / 2, "%s", of[i].name);
-            cr_expect(t->least_step == ldexp(ulp, 1 - (1 << (of[i].e - 1)) + 1) / 2, "%s",
-                      of[i].name);
-        }
-        /* 1 + ulp is held, in element 1 of an array; the value between it and 1 is not */
-        t->store(bits, 1, (float)(1 + ulp));
-        cr_expect(t->load(bits, 1) == (float)(1 + ulp), "%s", of[i].name);
-        uint32_t one = (((1u << (of[i].e - 1)) - 1) << of[i].f) + 1;
-        cr_expect(dtype_bits(of[i].dtype, bits, 1) == one, "%s", of[i].name);
-        cr_expect(dtype_round(of[i].dtype, (float)(1 + ulp / 4)) == 1 || of[i].f == 23);
-        float denormal = dtype_round(of[i].dtype, t->denormal);
-        cr_expect(denormal > 0 && denormal < ldexp(1, 2 - (1 << (of[i].e - 1))));
-    }
-}
-
 /* Pairs, bytes and scores are counted with the mask, not with the flags that make it: a causal
  * mask shifted by -3 shows 8 queries 0 0 0 1 2 3 4 5 keys, of which there are 5. */
 Test(contract, counts_follow_the_mask)

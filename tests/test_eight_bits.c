@@ -1,43 +1,9 @@
-/* test_eight_bits.c: numbers in 8 bits: their conversion at every value and rounding boundary, scales,
- * and what is accepted of attention on them. */
+/* test_eight_bits.c: numbers in 8 bits: int8 at every value (test_types.c: e4m3), scales, and what is
+ * accepted of attention on them. */
 #include "library_call.h"
 #include "problem/layout.h"
 #include "../04_monoid_tiled_cpu/variants/eight_bits.c"
 #include "problem/host_memory.h"
-
-/* The e4m3 of the non-negative code u < 0x7f, by its definition. */
-static double value(unsigned u)
-{
-    return u < 8 ? ldexp(u, -9) : ldexp(8 + u % 8, (int)(u / 8) - 10);
-}
-
-static void check_e4m3(double x, unsigned want)
-{
-    unsigned got = float_to_e4m3((float)x), negative = float_to_e4m3((float)-x);
-    cr_assert((double)(float)x == x, "the test's %a is no float", x);
-    cr_assert(got == want && negative == (want | 0x80u), "%a: got %02x, its negative %02x, want %02x", x,
-              got, negative, want);
-}
-
-Test(eight_bits, e4m3_is_exact_and_rounds_to_nearest_even_at_every_boundary)
-{
-    for (unsigned u = 0; u < 0x7f; u++) {
-        double low = value(u), middle = (low + (u < 0x7e ? value(u + 1) : 480)) / 2;
-        unsigned above = u < 0x7e ? u + 1 : u;
-        cr_assert((double)e4m3_to_float((uint8_t)u) == low);
-        cr_assert((double)e4m3_to_float((uint8_t)(u | 0x80)) == -low);
-        cr_assert(signbit(e4m3_to_float((uint8_t)(u | 0x80))));
-        check_e4m3(low, u);
-        check_e4m3((double)nextafterf((float)middle, 0), u);
-        check_e4m3(middle, u % 2 ? above : u);
-        check_e4m3((double)nextafterf((float)middle, 1e9f), above);
-    }
-    for (int e = 9; e < 128; e++) check_e4m3(ldexp(1, e), 0x7e);
-    for (int e = -149; e < -10; e++) check_e4m3(ldexp(1, e), 0);
-    check_e4m3((double)INFINITY, 0x7e);
-    cr_assert(float_to_e4m3(NAN) == 0x7f && float_to_e4m3(-NAN) == 0xff);
-    cr_assert(isnan(e4m3_to_float(0x7f)) && isnan(e4m3_to_float(0xff)));
-}
 
 Test(eight_bits, int8_rounds_to_nearest_even_and_saturates)
 {
