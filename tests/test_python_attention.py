@@ -172,6 +172,7 @@ REFUSED = [("window is", {"window": (-2, 0)}), ("window is", {"window": 3}), ("w
            ("bias is", {"bias": normal(4, 4)}), ("bias is .*int64", {"bias": np.ones((3, 5), "i8")}),
            ("alibi_slopes is", {"alibi_slopes": normal(3)}),
            ("both given", {"alibi_slopes": normal(2), "bias": normal(3, 5)}),
+           ("cu_seqlens_q is a list", {"cu_seqlens_q": [0, 2], "cu_seqlens_k": [0, 2]}),
            ("out is", {"out": normal(2, 3, 7)})]
 
 
@@ -184,7 +185,7 @@ def test_an_option_that_cannot_be_is_refused(kind, words, options):
 
 @pytest.mark.parametrize("words, arrays", [
     ("head_dim", (Q, normal(2, 5, 7), K)), ("q is float64", [a.astype("f8") for a in (Q, K, K)]),
-    ("q is a list", ([1.0], K, K)), ("k is a NoneType", (Q, None, K)), ("heads_q", (normal(3, 3, 8), K, K)),
+    ("v is a masked array", (Q, K, np.ma.masked_array(K, mask=K > 0))), ("q is a list", ([1.0], K, K)), ("k is a NoneType", (Q, None, K)), ("heads_q", (normal(3, 3, 8), K, K)),
     ("types differ", (Q.astype("f2"), K, K)), ("dimensions", (Q, K, K[None])),
     ("head_dim_v is 0", (Q, K, K[..., :0])), ("head_dim is 0", (Q[..., :0], K[..., :0], K)),
     ("batch", (Q[None], K[None], np.stack([K, K])))])

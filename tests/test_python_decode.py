@@ -121,6 +121,7 @@ def test_what_is_refused_says_so(kind):
             ("seqlen_k is", (q, k, v, table, np.array([5, 5], "i4")), {}),
             ("seqlen_k goes from 1 to 25", (q, k, v, table, np.array([1, 25, 5], "i4")), {}),
             ("page_table is", (q, k, v, table[:2], 5), {}), ("page_table is", (q, k, v, table + 0.5, 5), {}),
+            ("page_table", (q, k, v, table + 2 ** 32 * np.int64(1), 5), {}),  # pages that wrap to these
             ("head_dim", (q, v, k, table, 5), {}),
             ("only their head_dim may differ", (q, k, v[1:], table, 5), {}),
             ("give q", (q[0], k, v, table, 5), {}), ("window is -2", (q, k, v, table, 5), {"window": -2}),

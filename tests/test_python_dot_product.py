@@ -130,6 +130,3 @@ def test_what_cannot_be_is_refused(words, given):
         given = given | {"attn_mask": torch.ones(3, 3)}
     with pytest.raises(five_steps.FiveStepsError, match=words):
         OURS(q, q, q, **given)
-
-
-# --- Models of transformers as their configurations have them by default. ---
