@@ -22,7 +22,6 @@ ENV = {"OMP_NUM_THREADS": 1, "OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROO
        "OMPI_MCA_mpi_yield_when_idle": 1, "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 RANKS = [int(n) for n in os.environ.get("RANKS", "1 3").split()]
 QUICK = [] if os.environ.get("FULL") else ["--quick"]
-STRATEGIES = ["tree", "tree-fixed", "ring", "ring-unbalanced"]
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not MPI.exists(),
                                 reason="mpirun or mpicc was not found: make mpi installs OpenMPI")
