@@ -62,8 +62,8 @@ def test_quick():
 
 def test_address():
     with Build("address", "tests-built", flags=ASAN + " -g") as build:
-        build.run(sys.executable, "tests/run.py", build.path,
-                  env=build.address() | {"CHECK_FLAGS": "--quick"})
+        build.run(sys.executable, "-m", "pytest", "tests", "-n", os.cpu_count(),
+                  env=build.address() | {"BUILD": build.path, "CHECK_FLAGS": "--quick"})
 
 
 def test_thread():

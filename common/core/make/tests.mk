@@ -1,5 +1,7 @@
-# tests.mk: the Criterion program, pytest beside it (tests/run.py), and the tools that look further.
+# tests.mk: the tests, which pytest runs, those of the Criterion program too (tests/conftest.py), and the
+# tools that look further.
 #
+#   JOBS        tests at once; more than there are cores, because tests wait for processes and browsers
 #   SECONDS     of fuzzing, for each target
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
@@ -31,8 +33,10 @@ $(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(TWINS_O) $(COMMON_O) $(BUILD)/libp
 tests-built: build library $(BUILD)/tests exercises-built \
              $(if $(findstring sanitize,$(BUILD)),,sanitized)
 
+PYTEST = BUILD=$(BUILD) PYTHONPYCACHEPREFIX=$(abspath $(BUILD))/pycache $(PYTHON) -m pytest
 test: tests-built
-	$(Q)$(PYTHON) tests/run.py $(BUILD)
+	$(Q)$(PYTEST) tests -rs --durations=5 \
+	    $(if $(shell $(PYTHON) -c 'import xdist' 2>&1),,-n $(or $(JOBS),$(shell expr $$(nproc) + 2)))
 
 # Every C and C++ file read for its warnings: make syntax BUILD=build/clang CC=clang WERROR=-Werror.
 # nvcc alone reads what is for a GPU alone; `make book` compiles what is for a browser.
@@ -50,9 +54,7 @@ syntax: $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cc,$(BUILD)/obj/%.o,$(patsu
     $(BUILD)/five_steps_tensors.abi3.so
 endif
 
-PYTEST = BUILD=$(BUILD) $(PYTHON) -m pytest
 test-long: test
-	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
 	$(Q)LONG=1 $(PYTEST) tests -m long
 
 sanitize:
