@@ -20,7 +20,7 @@ def arc(data):
     tall = 1.15 + 0.2 * len(lines) + 0.26 * len(groups)
     drawn = plt.figure(figsize=(8, tall))
     axis = drawn.add_axes([0.225, 0.77 / tall, 0.72, 1 - 1.1 / tall])
-    low, high = min(row.gflops for row in lines) / 5, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
+    low, high = min(row.gflops for row in lines) / 2.5, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
     place, ticks, before = 0, [], None
     for title, group in groups:
         offset(axis, title, (low, place), (-8, 0), fontsize=8.5, weight="bold", ha="right")
@@ -28,13 +28,13 @@ def arc(data):
             place += 1
             known = before and row.stage != "peer" and (row is not group[0] or before.stage == row.stage == "5")
             times = row.gflops / before.gflops if known else 0
-            text = rate(row.gflops) + (f"  ({times:.{2 if times < 2 else 1}f}×)" if known else "")
-            left = row.gflops > 30 * low and row.device == "cpu" or row.gflops > 15e3 * low
+            text = rate(row.gflops) + (f" ({times:.{2 if times < 2 else 1}f}×)" if known else "")
+            left = row.gflops > 20 * low and row.device == "cpu" or row.gflops > 2e3 * low  # not on the bar
             axis.plot(row.gflops, place, "D" if row.stage == "peer" else "o", color=COLOURS[row.stage], markersize=6)
             if row.ceiling:
                 axis.plot(row.ceiling, place, "|", color="black", markersize=11, zorder=1)
-            offset(axis, text, (row.gflops, place), (-8 if left else 8, 0), ha="right" if left else "left", zorder=2,
-                   color=COLOURS[row.stage], bbox={"color": "white", "pad": 0.5, "linewidth": 0})
+            offset(axis, text, (row.gflops, place), (-7 if left else 7, 0), ha="right" if left else "left", zorder=2,
+                   fontsize=7.5, color=COLOURS[row.stage], bbox={"color": "white", "pad": 0.5, "linewidth": 0})
             ticks.append((place, arc_label(row)))
             before = row
         place += 1.25
