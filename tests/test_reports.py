@@ -88,6 +88,13 @@ def test_a_number_in_running_text_is_read_out_of_its_table(made):
     assert made(now, "--check")[0] == 0 and made(text, "--check")[0] == 1
 
 
+def test_what_all_lines_of_a_file_say_stands_once_below(made):
+    for lines, last in (("a,1,X\nb,2,X\n", "*X.*"), ("a,1,X\nb,2,Y\n", "| b | 2 | Y |")):
+        pathlib.Path("results/r.csv").write_text("what,bf16 us,measured\n" + lines)
+        text = made(marked("file-r"))[1]
+        assert "| what | bf16, µs |" in text and text.split("\n")[-3:] == [last, "<!-- table:file-r end -->", ""], text
+
+
 # --- Figures. ---
 
 @pytest.mark.parametrize("options", [["map", "--program", BUILD / "03_online_softmax"], ["arc", "roofline_cpu"]])

@@ -13,10 +13,12 @@ from words import grid, interval, listing, markdown, of_runs, shape_text, si
 
 @table("file-(.+)")
 def file(data, name):
-    """NAME.csv as it stands."""
-    lines = data.file(f"{name}.csv", read_lines)
-    header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
-    return "", markdown(header, lines.values.tolist()), []
+    """NAME.csv as it stands; what all of its lines say of the measurement stands below, once."""
+    lines, note = data.file(f"{name}.csv", read_lines), []
+    if "measured" in lines and lines.measured.nunique() == 1:
+        note = ["", f"*{lines.pop('measured')[0]}.*"]
+    header = [re.sub("^us$", "µs", re.sub("[_ ]us$", ", µs", cell)).replace("_", " ") for cell in lines.columns]
+    return "", markdown(header, lines.values.tolist()) + note, []
 
 
 @table("parts")
