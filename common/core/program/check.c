@@ -130,7 +130,9 @@ static int conclude(const struct run *run)
                all ? "" : ", on the small cases only");
     printf("%s: %zu case%s in %.1f s", run->stage->name, run->n_cases,
            run->n_cases == 1 ? "" : "s", seconds_now() - run->started);
-    if (absent) printf("; %zu of %zu variants were not run", absent, run->n_entries);
+    if (absent)
+        printf("; %zu of %zu variants %s not run", absent, run->n_entries,
+               absent == 1 ? "was" : "were");
     if (!passed && !failed)
         printf("; nothing was checked: %s",
                skipped ? "what was asked for is not promised or not supported" : why);
