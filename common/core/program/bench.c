@@ -131,7 +131,7 @@ static int bench_variant(const struct stage *stage, const struct variant *v,
     for (size_t i = 0; i < n && !failed; i++) {
         struct problem p;
         if (!wanted(&list[i], v, opt, &p)) {
-            if (asked) printf("%-18s does not support %s\n", v->name, variant_refuses(v, &p));
+            if (asked) printf("%-23s does not support %s\n", v->name, variant_refuses(v, &p));
             continue;
         }
         struct pace *last = &pace[on_heads(&p)];
@@ -139,7 +139,7 @@ static int bench_variant(const struct stage *stage, const struct variant *v,
         if (expected > (list[i].where & FAST ? longest / 8 : longest) && !asked) {
             char shape[128];
             bench_describe(&p, shape, sizeof shape);
-            printf("%-18s %-46s not measured: one call would take about %.1f s\n", v->name,
+            printf("%-23s %-46s not measured: one call would take about %.1f s\n", v->name,
                    shape, expected);
             continue;
         }
@@ -171,7 +171,7 @@ static int bench_variants(const struct stage *stage, const struct options *opt,
         if (opt->variant && strcmp(v->name, opt->variant)) continue;
         const char *why = opt->variant ? variant_unavailable(v) : variant_not_by_default(v);
         if (why) {
-            printf("%-18s skipped: %s\n", v->name, why);
+            printf("%-23s skipped: %s\n", v->name, why);
             continue;
         }
         say_executed(v, &said);

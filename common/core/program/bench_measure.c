@@ -212,7 +212,7 @@ static void print(const struct measurement *m, double spread, const char *more)
     else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
     const char *why = ceiling_exceeded(m->ceiling_kind, m->device == ON_GPU,
                                        m->pct_ceiling, percent_once(m));
-    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s%s\n",
+    printf("%-23s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s%s\n",
            m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
            m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "", more);
     fflush(stdout);
@@ -259,7 +259,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     if (!data_new(&d, &p)) why = "memory is short";
     else e = execution_new(v, &p, &d.a, &why);
     if (!e) {
-        printf("%-18s %-46s not measured: %s\n", v->name, shape, why);
+        printf("%-23s %-46s not measured: %s\n", v->name, shape, why);
         data_free(&d, &p);
         return 77;
     }

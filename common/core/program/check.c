@@ -78,7 +78,7 @@ static void print_tally(const struct entry *e, enum op op)
     const struct tally *t = &e->ops[op];
     char types[32];
     dtype_names(t->types, types, sizeof types);
-    printf("%-18s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
+    printf("%-23s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
            t->passed, t->failed, t->skipped);
     if (t->passed) printf("  %5.2f", t->worst);
     printf("\n");
@@ -93,9 +93,9 @@ static void print_group(const struct run *run, enum group group)
         char heading[40];
         snprintf(heading, sizeof heading, "# %s", group_name(group));
         if (!lines++)
-            printf("%-18s  %-20s  %-12s  %6s  %6s  %7s  %s\n", heading, "operation",
+            printf("%-23s  %-20s  %-12s  %6s  %6s  %7s  %s\n", heading, "operation",
                    "types", "passed", "failed", "skipped", "error/allowed");
-        if (e->unavailable[0]) printf("%-18s  not run: %s\n", e->v->name, e->unavailable);
+        if (e->unavailable[0]) printf("%-23s  not run: %s\n", e->v->name, e->unavailable);
         for (int op = 0; op < N_OPS; op++) {
             const struct tally *t = &e->ops[op];
             if (t->passed || t->failed || t->skipped) print_tally(e, (enum op)op);
