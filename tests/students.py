@@ -127,6 +127,7 @@ DOORS = {
     "read_words": "lseek(1, 0, SEEK_SET) == 0", "raw_call_by_offset": "syscall(SYS_openat, -100, \"/etc/hosts\", 0) >= 0",
 }
 HOSTILE = {
+    "a_file_of_the_lesson": ("int softmax_row(void) { return 1; }\n", "answer() is missing"),
     "exits": (ANSWER % "syscall(SYS_exit_group, 0);", "without an answer"),
     "exits_before_main": (ANSWER % "" + "__attribute__((constructor)) static void f(void) { _exit(0); }\n", "without an answer"),
     "another_main": (ANSWER % "" + "int main(void) { puts(\"68 cases passed\"); return 0; }\n", "multiple definition"),

@@ -194,7 +194,8 @@ def grade_class(options, found, students):
     write_class(out, table, found, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
     if grader.isolation:
         print(f"grade: isolation on this machine: {isolation} (STRICT=1 refuses to grade here)")
-    print(f"{len(students)} students, {len(found)} exercises: {out}/grades.json")
+    counts = (f"{len(all_of)} {word}{'s' * (len(all_of) != 1)}" for all_of, word in ((students, "student"), (found, "exercise")))
+    print(f"{', '.join(counts)}: {out}/grades.json")
     for line in failures:
         print(f"grade: the grader failed with {printable(line)}: look at this mark yourself", file=sys.stderr)
     return 3 if failures else 0

@@ -126,8 +126,8 @@ class Judge:
             said = log.read(20000).decode("utf-8", errors="replace").replace(f"{folder}/", "").replace(f"{ROOT}/", "")
         if status != 0:
             lines = [x for x in said.splitlines() if "statically linked applications" not in x]
-            error = Refused("does not compile: " + next((x for x in lines if "error" in x or "undefined" in x), lines[0]
-                                                        if lines else "the compiler took too long"))
+            why = next((x for x in lines if "error" in x or "undefined" in x), lines[0] if lines else "the compiler took too long")
+            error = Refused("does not compile: " + ("answer() is missing" if "reference to `answer'" in why else why))
             error.log = lines
             raise error
 
@@ -157,7 +157,7 @@ class Judge:
             with np.errstate(all="ignore"):
                 self.run(verdict, list(problems_of(exercise)(rng)), folder, exercise)
             if exercise.uses and not verdict.right:
-                verdict.notes.append(f"it includes {' and '.join(f'{x}.c' for x in exercise.uses)}: right by themselves?")
+                verdict.notes.append(f"it includes {' and '.join(f'{x}.c' for x in exercise.uses)}: see first that each is right by itself")
             if data == exercise.solution().encode():
                 with contextlib.suppress(OSError):  # another process was first
                     folder.rename(kept)
