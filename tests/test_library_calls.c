@@ -145,6 +145,10 @@ Test(library_calls, what_no_kernel_of_a_gpu_does_is_named)
 {
     ON_GPU(FIVE_STEPS_UNSUPPORTED, "does not support a bias",
            p.type = FIVE_STEPS_BF16, p.kernel = "tuned", p.bias = numbers);
+    for (int apart = 2; apart <= 3; apart++) /* strides that say what a bias without them is */
+        ON_GPU(apart == 2 ? FIVE_STEPS_OK : FIVE_STEPS_UNSUPPORTED, apart == 2 ? "" : "a bias of each batch or head",
+               p.type = FIVE_STEPS_F16, p.kernel = "tensor_cores", p.bias = numbers, p.bias_is_strided = 1,
+               p.bias_strides.head = 7, p.bias_strides.row = (size_t)apart);
     ON_GPU(FIVE_STEPS_UNSUPPORTED, "head_dim above 256",
            p.type = FIVE_STEPS_F16, p.head_dim = 300, p.kernel = "tensor_cores");
     ON_GPU(FIVE_STEPS_UNSUPPORTED, "more than 2^29", p.seqlen_k = (size_t)1 << 31);

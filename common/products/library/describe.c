@@ -101,6 +101,14 @@ static int describe_arrays(struct request *r)
 
 /* ---- Attention. ---- */
 
+/* Do the strides of the bias say what a bias without them is? */
+static int serves_all(const struct five_steps_attention_problem *p)
+{
+    struct five_steps_strides s = p->bias_strides;
+    return (!s.batch || p->batch <= 1) && (!s.head || p->heads_q <= 1) &&
+           (s.row == p->seqlen_k || p->seqlen_q <= 1);
+}
+
 static int describe_scores(struct request *r, const struct five_steps_attention_problem *p)
 {
     struct problem *g = &r->given;
@@ -110,7 +118,7 @@ static int describe_scores(struct request *r, const struct five_steps_attention_
     g->softcap = p->softcap;
     g->has_sinks = p->sinks != NULL;
     g->has_bias = p->bias != NULL;
-    g->has_bias_strides = g->has_bias && p->bias_is_strided;
+    g->has_bias_strides = g->has_bias && p->bias_is_strided && !serves_all(p);
     g->bias_strides = (struct strides){p->bias_strides.batch, p->bias_strides.head,
                                        p->bias_strides.row};
     g->has_window = p->window != 0;

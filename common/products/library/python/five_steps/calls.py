@@ -61,9 +61,6 @@ class Call:
         self.keep("bias", bias)
         steps = [0] * (4 - bias.ndim) + [0 if n == 1 else step for n, step in
                                          zip(bias.shape, kind.floats_apart(bias))]
-        steps[2] = steps[2] if bias.ndim > 1 else 0
-        if shape[2] > 1 and steps[:3] == [0, 0, shape[3]] or shape[2] == 1 and steps[:2] == [0, 0]:
-            return  # one for all heads, as a bias without strides lies
         f.update(bias_is_strided=1, bias_strides=c_library.Strides(*steps[:3]))
 
     def alibi(self, slopes, ahead):
