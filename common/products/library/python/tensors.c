@@ -133,14 +133,36 @@ static int describe(struct five_steps_attention_problem *p, const struct rows *q
     return q->t.device == ON_CPU || !exchange->stream_of(ON_CUDA, q->t.number, &p->stream);
 }
 
-/* A new tensor on the current device of that kind, contiguous, or with rows before heads in memory. */
-static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, int rows_first)
+/* Writes a bias that is broadcast to [batch, heads_q, seqlen_q, seqlen_k] into the problem, as it lies.  0: it
+ * is none, or does not lie as the library reads it. */
+static int describe_bias(struct five_steps_attention_problem *p, const struct rows *q, PyObject *bias)
+{
+    const size_t sizes[] = {p->batch, p->heads_q, p->seqlen_q, p->seqlen_k};
+    size_t *const strides[] = {&p->bias_strides.batch, &p->bias_strides.head, &p->bias_strides.row};
+    struct tensor t;
+    if (bias == Py_None) return 1;
+    if (exchange->tensor_of(bias, &t) || type_of(&t) != FIVE_STEPS_F32 || t.device != q->t.device ||
+        t.number != q->t.number || t.rank < 1 || t.rank > MOST_RANK || (size_t)t.shape[t.rank - 1] != p->seqlen_k ||
+        t.strides[t.rank - 1] != 1)
+        return 0;
+    for (int i = 4 - t.rank, at = 0; i < 3; i++, at++) {
+        if (t.shape[at] != 1 && (size_t)t.shape[at] != sizes[i]) return 0;
+        *strides[i] = t.shape[at] == 1 ? 0 : (size_t)t.strides[at];
+    }
+    p->bias = (const float *)(t.data + t.offset);
+    p->bias_is_strided = 1;
+    return 1;
+}
+
+/* A new tensor on the current device of that kind, contiguous, or with the last two dimensions but one in
+ * the other order in memory. */
+static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, int turned)
 {
     PyObject *sizes = PyTuple_New(n), *strides = PyTuple_New(n), *made = NULL;
     int64_t step[MOST_RANK + 1];
     step[n] = 1;
     for (int i = n; i-- > 0;) step[i] = step[i + 1] * shape[i];
-    if (rows_first) step[2] = shape[3], step[3] = shape[3] * shape[1];
+    if (turned) step[n - 2] = shape[n - 1], step[n - 1] = shape[n - 1] * shape[n - 3];
     for (int i = 0; sizes && strides && i < n; i++) {
         PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
         PyTuple_SetItem(strides, i, PyLong_FromLongLong(step[i + 1]));
@@ -154,12 +176,12 @@ static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, i
 
 /* A new tensor on the device of x, and its address.  type NULL: that of x.  NULL: an error of Python's, or x
  * is not on the current GPU. */
-static PyObject *make_at(const struct rows *x, const int64_t *shape, int n, PyObject *type, int rows_first,
+static PyObject *make_at(const struct rows *x, const int64_t *shape, int n, PyObject *type, int turned,
                          void *address)
 {
     struct tensor t;
     PyObject *own = type ? NULL : PyObject_GetAttr(x->object, type_name), *made = NULL;
-    if (type || own) made = make(x->t.device, shape, n, type ? type : own, rows_first);
+    if (type || own) made = make(x->t.device, shape, n, type ? type : own, turned);
     Py_XDECREF(own);
     if (made && (exchange->tensor_of(made, &t) || t.number != x->t.number)) Py_DECREF(made), made = NULL;
     if (made) *(void **)address = t.data + t.offset;
@@ -250,23 +272,23 @@ static void set_fields(struct five_steps_attention_problem *p, PyObject *fields)
     }
 }
 
-/* attention(address of a problem with its options, order_q, order_k, keys, q, k, v, fields, with_lse)
- * gives (o, lse or None), or None. */
+/* attention(address of a problem with its options, order_q, order_k, keys, q, k, v, bias or None, fields,
+ * with_lse) gives (o, lse or None), or None. */
 static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
-    if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
+    if (n != 10) return PyErr_SetString(PyExc_TypeError, "ten arguments"), NULL;
     struct five_steps_attention_problem p =
         *(const struct five_steps_attention_problem *)PyLong_AsVoidPtr(a[0]);
     enum order order_q = (enum order)PyLong_AsLong(a[1]), order_k = (enum order)PyLong_AsLong(a[2]);
     struct rows q, k, v;
     PyObject *o = NULL, *lse = Py_None, *both = NULL;
     Py_INCREF(lse);
-    set_fields(&p, a[7]);
-    if (read_rows(a[4], order_q, &q) && read_rows(a[5], order_k, &k) &&
-        read_rows(a[6], order_k, &v) && describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])))
+    set_fields(&p, a[8]);
+    if (read_rows(a[4], order_q, &q) && read_rows(a[5], order_k, &k) && read_rows(a[6], order_k, &v) &&
+        describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])) && describe_bias(&p, &q, a[7]))
         o = make_o(&q, order_q, v.width, &p);
-    if (o && a[8] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
+    if (o && a[9] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
     if (o && lse && !run(&p, &q, FORWARD)) both = PyTuple_Pack(2, o, lse);
     Py_XDECREF(o);
     Py_XDECREF(lse);
@@ -275,11 +297,10 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* The gradient of q, k or v: a new tensor of its type and rank, contiguous, heads before rows. */
-static PyObject *make_gradient(const struct rows *x, void **address)
+/* The gradient of q, k or v: a new tensor like it, with heads before rows in memory. */
+static PyObject *make_gradient(const struct rows *x, enum order order, void **address)
 {
-    const int64_t shape[] = {(int64_t)x->batch, (int64_t)x->heads, (int64_t)x->rows, (int64_t)x->width};
-    return make_at(x, shape + 4 - x->t.rank, x->t.rank, NULL, 0, address);
+    return make_at(x, x->t.shape, x->t.rank, NULL, order == ROWS_HEADS, address);
 }
 
 /* The address of an array of so many elements, one after another; NULL: it is none. */
@@ -293,32 +314,35 @@ static void *address_of(PyObject *object, size_t count, int type, const struct r
     return step == count ? t.data + t.offset : NULL;
 }
 
-/* gradients(address of a problem with its options, order, q, k, v, o, lse, d_o, fields) gives
- * (dq, dk, dv), or None.  d_o and the results have heads before rows. */
+/* gradients(address of a problem with its options, order, q, k, v, bias or None, fields, o, lse, d_o) gives
+ * (dq, dk, dv, dsinks or None), or None.  d_o has heads before rows. */
 static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
-    if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
+    if (n != 10) return PyErr_SetString(PyExc_TypeError, "ten arguments"), NULL;
     struct five_steps_attention_problem p =
         *(const struct five_steps_attention_problem *)PyLong_AsVoidPtr(a[0]);
     enum order order = (enum order)PyLong_AsLong(a[1]);
     struct rows q, k, v, o;
-    PyObject *dq = NULL, *dk = NULL, *dv = NULL, *all = NULL;
-    set_fields(&p, a[8]);
+    PyObject *dq = NULL, *dk = NULL, *dv = NULL, *dsinks = NULL, *all = NULL;
+    set_fields(&p, a[6]);
     if (read_rows(a[2], order, &q) && read_rows(a[3], order, &k) && read_rows(a[4], order, &v) &&
-        read_rows(a[5], order, &o) && describe(&p, &q, &k, &v, SIZE_MAX)) {
+        read_rows(a[7], order, &o) && describe(&p, &q, &k, &v, SIZE_MAX) && describe_bias(&p, &q, a[5])) {
         size_t rows = q.batch * q.heads * q.rows;
+        const int64_t heads = (int64_t)q.heads;
         p.o = o.t.data, p.o_strides = o.strides;
-        p.lse = address_of(a[6], rows, FIVE_STEPS_F32, &q);
-        p.d_o = address_of(a[7], rows * v.width, p.type, &q);
-        if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(&q, &p.dq)) &&
-            (dk = make_gradient(&k, &p.dk)) && (dv = make_gradient(&v, &p.dv)) &&
+        p.lse = address_of(a[8], rows, FIVE_STEPS_F32, &q);
+        p.d_o = address_of(a[9], rows * v.width, p.type, &q);
+        if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(&q, order, &p.dq)) &&
+            (dk = make_gradient(&k, order, &p.dk)) && (dv = make_gradient(&v, order, &p.dv)) &&
+            (!p.sinks || (dsinks = make_at(&q, &heads, 1, float_type, 0, &p.dsinks))) &&
             !run(&p, &q, BACKWARD))
-            all = PyTuple_Pack(3, dq, dk, dv);
+            all = PyTuple_Pack(4, dq, dk, dv, dsinks ? dsinks : Py_None);
     }
     Py_XDECREF(dq);
     Py_XDECREF(dk);
     Py_XDECREF(dv);
+    Py_XDECREF(dsinks);
     if (all) return all;
     PyErr_Clear();
     Py_RETURN_NONE;

@@ -20,6 +20,8 @@ HEADS_ROWS, ROWS_HEADS, ONE_ROW = range(3)  # enum order of tensors.c
 _VALUES = {type(None), bool, int, float, str, tuple}  # types of options that do not change
 _WHOLE = {type(None), int}  # 4.0 is the same key as 4
 _Problem = c_library.problem("attention").__class__
+_SEEN_OR_NOT = torch.tensor(0.0, dtype=torch.float32), torch.tensor(-torch.inf, dtype=torch.float32)
+_OFFSETS = {name: getattr(_Problem, name).offset for name, _ in _Problem._fields_}
 
 
 class General(Exception):
@@ -80,7 +82,7 @@ def _prepare(key, options, *score):
 
 
 def _field(name, value):
-    return getattr(_Problem, name).offset, value
+    return _OFFSETS[name], value
 
 
 def _array(name, a, shape, q, dtype=torch.int32):
@@ -91,31 +93,9 @@ def _array(name, a, shape, q, dtype=torch.int32):
     return _field(name, a.data_ptr())
 
 
-def _bias(bias, q, k, order):
-    """The bias in float32, and its fields; it lies as the library reads it."""
-    if bias.dtype is torch.bool:
-        bias = bias.log() if bias.is_cuda else torch.where(bias, 0.0, -torch.inf)  # log: one kernel of three
-    shape, steps, dims = bias.shape, bias.stride(), bias.dim()
-    heads, rows = (-2, -3) if order == ROWS_HEADS else (-3, -2)
-    wanted = [q.shape[0] if q.dim() == 4 else 1, q.shape[heads] if q.dim() > 2 else 1, q.shape[rows]]
-    if bias.dtype is not torch.float32 or bias.device != q.device or not 1 < dims <= 4 or (
-            shape[-1] != k.shape[rows] or steps[-1] != 1):
-        raise General
-    fields = _field("bias", bias.data_ptr()) + _field("bias_is_strided", 1)
-    at = _Problem.bias_strides.offset
-    for i in range(4 - dims, 3):
-        n, step = shape[i - 4 + dims], steps[i - 4 + dims]
-        if n != 1 and n != wanted[i]:
-            raise General
-        fields += at + 8 * i, step if n != 1 else 0
-    if dims == 2 and shape[0] == wanted[2] and (steps[0] == shape[1] or shape[0] == 1):
-        fields = fields[:2]  # one for all heads
-    return bias, fields
-
-
 def _described(arrays, given):
-    """The problem's address, the order of dimensions, the fields of this call, and what must live until it
-    is done; General: the general way.  given: what the caller gave beside the arrays."""
+    """The problem's address, the order of dimensions, the bias in numbers, and the fields of this call;
+    General: the general way.  given: what the caller gave beside the arrays."""
     q, k, v, bias, sinks, slopes, sums_q, sums_k = arrays
     if k is None or v is None or slopes is not None:
         raise General
@@ -131,40 +111,32 @@ def _described(arrays, given):
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
                          torch.float32)
-    if bias is not None:
-        bias, more = _bias(bias, q, k, order)
-        fields += more
+    if bias is not None and bias.dtype is torch.bool:
+        bias = bias.log() if bias.is_cuda else torch.where(bias, *_SEEN_OR_NOT)  # log: one kernel of three
     if packed:
         longest_q, longest_k = given[5:7]
-        if not longest_q or not longest_k or bias is not None:  # a bias has the longest's sizes
+        if not longest_q or not longest_k:
             raise General
         fields += _array("cu_seqlens_q", sums_q, sums_k.shape[:1], q)
         fields += _array("cu_seqlens_k", sums_k, sums_q.shape[:1], q)
         fields += _field("batch", sums_q.shape[0] - 1)
         fields += _field("seqlen_q", min(longest_q, q.shape[0]))
         fields += _field("seqlen_k", min(longest_k, k.shape[0]))
-    return ready[0], order, fields, bias
+    return ready[0], order, bias, fields
 
 
 def attention(arrays, given, return_lse):
     """o and lse (or None); None: the general way."""
-    problem, order, fields, _bias_lives = _described(arrays, given)
-    return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], fields, return_lse)
+    problem, order, *more = _described(arrays, given)
+    return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], *more, return_lse)
 
 
 def gradients(d_o, o, lse, arrays, given):
     """dq, dk, dv and dsinks (or None); None: the general way."""
-    problem, order, fields, _bias_lives = _described(arrays, given)
-    sinks = arrays[4]
-    d_sinks = None if sinks is None else torch.empty_like(sinks)
-    if sinks is not None:
-        fields += _field("dsinks", d_sinks.data_ptr())
+    problem, order, *more = _described(arrays, given)
     if order == ROWS_HEADS:
         d_o = d_o.transpose(-3, -2)
-    results = _tensors.gradients(problem, order, *arrays[:3], o, lse, d_o.contiguous(), fields)
-    if results and order == ROWS_HEADS:
-        results = [a.transpose(-3, -2) for a in results]
-    return results and (*results, d_sinks)
+    return _tensors.gradients(problem, order, *arrays[:3], *more, o, lse, d_o.contiguous())
 
 
 def decode(arrays, keys, longest, given, scales, return_lse):
@@ -197,5 +169,5 @@ def decode(arrays, keys, longest, given, scales, return_lse):
                              torch.float32)
     if type(keys) is not int or not 0 < keys <= room:
         return None
-    return _tensors.attention(ready[0], ONE_ROW if short else ROWS_HEADS, order_k, keys, q, k, v, fields,
+    return _tensors.attention(ready[0], ONE_ROW if short else ROWS_HEADS, order_k, keys, q, k, v, None, fields,
                               return_lse)

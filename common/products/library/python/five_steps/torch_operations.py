@@ -195,6 +195,14 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
 
     @staticmethod
     def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
+        if d_lse is None and not torch.is_grad_enabled() and _is_plain((d_o,)):
+            o, lse, *arrays = ctx.saved_tensors
+            *given, invariant, fixed = ctx.given
+            fixed = invariant or fixed or torch.are_deterministic_algorithms_enabled()
+            if arrays[3] is None or not arrays[3].requires_grad:
+                results = _tried(quick.gradients, d_o, o, lse, arrays, (*given, False, bool(fixed)))
+                if results:
+                    return None, *results[:3], None, results[3], None, None, None
         return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
 
 
