@@ -130,7 +130,7 @@ static double ranks_ceiling(struct measurement *m)
 {
     m->ceiling_kind = "fma";
     m->threads = omp_get_max_threads();
-    return ceiling_fma_gflops(0);
+    return ceiling("fma", NULL, m->threads);
 }
 
 static const struct kind_of_rank processes = {

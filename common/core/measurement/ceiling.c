@@ -15,9 +15,9 @@
 /* What the loops work on. */
 struct scene {
     int threads;
-    const float *x;     /* EXP_FLOATS each thread; NULL for fma */
+    const float *x;
     float *y;
-    size_t n;           /* floats in each over all threads */
+    size_t n;           /* floats in each, over all threads */
     double (*products)(void); /* of a matrix unit */
 };
 
@@ -133,42 +133,39 @@ static double rate_once(kernel_function *kernel, const struct scene *s)
     return work / (omp_get_wtime() - start) * 1e-9;
 }
 
-/* The best of the repeats that fit into SECONDS, at least three. */
-static double best_rate(kernel_function *kernel, const struct scene *s)
+/* The best of the repeats that fit into SECONDS, at least three; 0 when memory is short. */
+static double best_rate(kernel_function *kernel, struct scene s)
 {
-    double best = 0, until = omp_get_wtime() + SECONDS;
-    for (int repeat = 0; repeat < 3 || omp_get_wtime() < until; repeat++) {
-        double rate = rate_once(kernel, s);
-        if (rate > best) best = rate;
-    }
+    float *x = memory_new(s.n * sizeof *x), *y = memory_new(s.n * sizeof *y);
+    double best = 0;
+    for (size_t j = 0; x && y && j < s.n; j++) x[j] = -(float)(j % 64), y[j] = 0;
+    s.x = x, s.y = y;
+    double until = omp_get_wtime() + SECONDS;
+    for (int repeat = 0; x && y && (repeat < 3 || omp_get_wtime() < until); repeat++)
+        best = fmax(best, rate_once(kernel, &s));
+    memory_free(x), memory_free(y);
     return best;
 }
 
-static int thread_count(int threads)
+double ceiling(const char *kind, double (*products)(void), int threads)
 {
-    if (threads <= 0) threads = omp_get_max_threads();
-    return threads < MAX_THREADS ? threads : MAX_THREADS - 1;
-}
-
-/* The best rate, measured once for each number of threads: `known` keeps it. */
-static double known_rate(double known[MAX_THREADS], kernel_function *kernel, const struct scene *s)
-{
-    double *rate = &known[s->threads];
-    if (*rate == 0) *rate = best_rate(kernel, s);
-    return *rate;
-}
-
-double ceiling_fma_gflops(int threads)
-{
-    static double known[MAX_THREADS];
-    return known_rate(known, fma_chains, &(struct scene){.threads = thread_count(threads)});
-}
-
-double ceiling_matrix_gflops(double (*products)(void), int threads)
-{
-    static double known[MAX_THREADS]; /* a machine has one kind of matrix unit */
-    return known_rate(known, matrix_products, &(struct scene){.threads = thread_count(threads),
-                                                              .products = products});
+    static const struct { const char *kind; kernel_function *kernel; size_t floats, of_thread; } of[] = {
+        {"copy", copy_plain, MEMORY_FLOATS, 0}, {"copy", copy_streaming, MEMORY_FLOATS, 0},
+        {"read", read_sum, MEMORY_FLOATS, 0},   {"exp", exp_loop, 0, EXP_FLOATS},
+        {"fma", fma_chains, 0, 0},              {"gemm", matrix_products, 0, 0}};
+    enum { N = sizeof of / sizeof *of };
+    static double known[N][MAX_THREADS];
+    double best = 0;
+    if (threads >= MAX_THREADS) threads = MAX_THREADS - 1;
+    for (int k = 0; k < N; k++) {
+        double *rate = &known[k][threads];
+        if (strcmp(of[k].kind, kind)) continue;
+        if (*rate == 0)
+            *rate = best_rate(of[k].kernel, (struct scene){
+                .threads = threads, .n = of[k].floats + of[k].of_thread * (size_t)threads, .products = products});
+        best = fmax(best, *rate);
+    }
+    return best;
 }
 
 const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, double percent_once)
@@ -177,41 +174,4 @@ const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, doubl
     if (on_gpu && !strcmp(kind, "gemm")) return "faster than the library's matrix product";
     if (percent_once <= CEILING_MOST) return "a cache served some of the passes";
     return "above its ceiling: an error until explained; measure again";
-}
-
-/* The same of a kernel that works on x and y, n floats each; 0 when memory is short. */
-static double rate_on_arrays(double known[MAX_THREADS], kernel_function *kernel, int threads, size_t n)
-{
-    struct scene s = {.threads = thread_count(threads), .n = n};
-    if (known[s.threads]) return known[s.threads];
-    float *x = memory_new(n * sizeof *x), *y = memory_new(n * sizeof *y);
-    for (size_t j = 0; x && y && j < n; j++) {
-        x[j] = -(float)(j % 64);
-        y[j] = 0;
-    }
-    s.x = x;
-    s.y = y;
-    double rate = x && y ? known_rate(known, kernel, &s) : 0;
-    memory_free(x);
-    memory_free(y);
-    return rate;
-}
-
-double ceiling_exp_gexps(int threads)
-{
-    static double known[MAX_THREADS];
-    return rate_on_arrays(known, exp_loop, threads, EXP_FLOATS * (size_t)thread_count(threads));
-}
-
-double ceiling_copy_gbps(int threads)
-{
-    static double plain[MAX_THREADS], streaming[MAX_THREADS];
-    return fmax(rate_on_arrays(plain, copy_plain, threads, MEMORY_FLOATS),
-                rate_on_arrays(streaming, copy_streaming, threads, MEMORY_FLOATS));
-}
-
-double ceiling_read_gbps(int threads)
-{
-    static double known[MAX_THREADS];
-    return rate_on_arrays(known, read_sum, threads, MEMORY_FLOATS);
 }

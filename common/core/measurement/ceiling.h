@@ -1,22 +1,16 @@
 /* ceiling.h: what this machine can do at most, measured in this run, so that every
- * speed is a share of it.
- *
- * threads <= 0 means every thread that OpenMP gives. */
+ * speed is a share of it. */
 #pragma once
 
-/* Each is the best of many short repeats, kept for the rest of the run; 0 when memory is short.
- *
- * Main memory.  A plain store to a line that is not in a cache first reads that line (read for
- * ownership), so a plain copy moves 3 floats per element; a non-temporal store does not, so a
- * streaming copy moves 2.  The faster of the two counts. */
-double ceiling_copy_gbps(int threads);
-double ceiling_read_gbps(int threads);
-
-/* Arithmetic, nothing but registers and the first-level cache. */
-double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
-double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements/s */
-/* What a matrix unit can do; products() does some and returns their flops. */
-double ceiling_matrix_gflops(double (*products)(void), int threads);
+/* The best of many short repeats, kept for the rest of the run; 0 when memory is short.
+ *   kind  copy  main memory, GB/s.  A plain store to a line that is not in a cache first reads that line
+ *               (read for ownership), so a plain copy moves 3 floats per element; a non-temporal store
+ *               does not, so a streaming copy moves 2.  The faster of the two counts
+ *         read  main memory, GB/s
+ *         fma   float32 fused multiply-adds in registers, 2 flops, GFLOP/s
+ *         exp   y[j] = 2^x[j] in the first-level cache, 10^9 elements/s
+ *         gemm  a matrix unit, GFLOP/s: products() does some and returns their flops */
+double ceiling(const char *kind, double (*products)(void), int threads);
 
 /* A share above this needs a reason. */
 #define CEILING_MOST 105

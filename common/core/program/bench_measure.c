@@ -146,8 +146,8 @@ static const char *products_or_exps(const struct variant *v, const struct proble
                                     int threads)
 {
     if (!v->matrix_flops) return "exp";
-    double products = problem_flops(p) / ceiling_matrix_gflops(v->matrix_flops, threads);
-    return products > least_exps(p) / ceiling_exp_gexps(threads) ? "gemm" : "exp";
+    double products = problem_flops(p) / ceiling("gemm", v->matrix_flops, threads);
+    return products > least_exps(p) / ceiling("exp", NULL, threads) ? "gemm" : "exp";
 }
 
 /* What the measurement runs against: "read", "copy", "exp", "gemm" or "fma". */
@@ -164,12 +164,9 @@ static const char *ceiling_kind(const struct variant *v, const struct problem *p
 static double ceiling_of(const char *kind, const struct variant *v, const struct problem *p,
                          int threads)
 {
-    int gpu = v->device == ON_GPU;
-    if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_read_gbps(threads);
-    if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_copy_gbps(threads);
-    if (!strcmp(kind, "exp")) return ceiling_exp_gexps(threads);
-    if (!strcmp(kind, "fma")) return ceiling_fma_gflops(threads);
-    return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_matrix_gflops(v->matrix_flops, threads);
+    if (v->device != ON_GPU) return ceiling(kind, v->matrix_flops, threads);
+    if (!strcmp(kind, "read")) return gpu_read_gbps();
+    return !strcmp(kind, "copy") ? gpu_copy_gbps() : gpu_gemm_gflops(p->dtype);
 }
 
 /* How much of the ceiling was reached. */
