@@ -14,13 +14,8 @@ $(STAGES:%=stage-%): stage-%: $(BUILD)/%
 	@echo "== $*: check"
 	$(Q)OMP_WAIT_POLICY=passive $(BUILD)/$* check $(skip_is_fine)
 
-# One log for each stage; the summary reads them and the CSV files.
 summary: build
-	@mkdir -p $(BUILD)/results
-	$(Q)sh common/core/make/all.sh $(BUILD) "$(STAGES)"
-	$(Q)$(PYTHON) common/products/reports/plot.py --results $(BUILD)/results --out $(BUILD)/plots \
-	    --program $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/products/reports/summary.py $(BUILD)
+	$(Q)$(PYTHON) common/products/reports/summary.py $(BUILD) $(STAGES)
 
 # --- bench: alone, all stages. ---
 bench: $(or $(WANTED:%=bench-%),$(STAGES:%=bench-%))
