@@ -170,19 +170,11 @@ static void put_column(FILE *f, const struct column *c, const struct line *line)
 const char *machine_name(void)
 {
     static char name[200];
-    if (name[0]) return name;
     char line[256], model[128] = "unknown processor";
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-        if (!strncmp(line, "model name", 10) && colon) {
-            snprintf(model, sizeof model, "%s", colon + 2);
-            model[strcspn(model, "\n")] = '\0';
-            break;
-        }
-    }
+    FILE *f = name[0] ? NULL : fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "model name%*[ \t]: %127[^\n]", model) != 1) {}
     if (f) fclose(f);
-    snprintf(name, sizeof name, "%s; %ld cores", model, sysconf(_SC_NPROCESSORS_ONLN));
+    if (!name[0]) snprintf(name, sizeof name, "%s; %ld cores", model, sysconf(_SC_NPROCESSORS_ONLN));
     return name;
 }
 
@@ -190,21 +182,12 @@ const char *machine_name(void)
 static const char *commit_name(void)
 {
     static char name[64];
-    if (name[0]) return name;
     const char *given = getenv("COMMIT");
-    if (given && *given) {
-        snprintf(name, sizeof name, "%s", given);
-        return name;
-    }
-    snprintf(name, sizeof name, "unknown");
-    FILE *f = popen("git rev-parse --short=10 HEAD 2>/dev/null && "
-                    "git diff --quiet HEAD -- ':!*.md' ':!notes' 2>/dev/null || echo +", "r");
-    char line[64] = "", dirty[8] = "";
-    if (f && fgets(line, sizeof line, f) && line[0] != '+') {
-        line[strcspn(line, "\n")] = '\0';
-        int changed = fgets(dirty, sizeof dirty, f) && dirty[0] == '+';
-        snprintf(name, sizeof name, "%.40s%s", line, changed ? "+" : "");
-    }
+    if (given && *given) return given;
+    if (name[0]) return name;
+    FILE *f = popen("exec 2>/dev/null; commit=$(git rev-parse --short=10 HEAD) || exit; "
+                    "git diff --quiet HEAD -- ':!*.md' ':!notes' || commit=$commit+; echo $commit", "r");
+    if (!f || fscanf(f, "%63s", name) != 1) strcpy(name, "unknown");
     if (f) pclose(f);
     return name;
 }
