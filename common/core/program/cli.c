@@ -90,7 +90,7 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     occupy_streams();
     int status = command_parse(argc, argv, stage, &verb, &opt);
     if (status) return status;
-    if (opt.threads) omp_set_num_threads(opt.threads);
+    if (opt.threads) omp_set_num_threads((int)opt.threads);
     if (omp_get_max_threads() > MOST_THREADS) omp_set_num_threads(MOST_THREADS);
     if (opt.on_cpu) gpu_forbid();
     int on_ranks = verb->bit & COMPUTES && (opt.gpus || stage->ranks);

@@ -17,7 +17,7 @@ struct options {
     int has_dtype;
     enum dtype dtype;         /* --dtype */
     enum dtype cache;         /* --kv-dtype: E4M3 or INT8; F32: not given */
-    int threads;              /* --threads, 0: all */
+    size_t threads;           /* --threads, 0: all */
     int on_cpu;               /* --device cpu: execute CUDA kernels on the CPU */
     const char *file[N_ARRAYS]; /* --q FILE ...: the file of each array, or NULL */
     int log;

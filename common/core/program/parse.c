@@ -75,35 +75,25 @@ static struct option option_at(int k)
     return file;
 }
 
-/* A whole number from 1 to 2^40, nothing before or after it. */
-static int parse_count(const char *text, size_t *value)
+/* A whole number from `least` to 2^40, nothing before it, the character `last` behind it; returns where
+ * that stands, or NULL. */
+static const char *parse_whole(const char *text, char last, long long least, long long *value)
 {
     char *end;
     errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (!isdigit((unsigned char)text[0]) || *end || errno || n == 0 || n > 1ull << 40)
-        return 0;
-    *value = (size_t)n;
-    return 1;
-}
-
-/* One side of a window: -1 for no limit, or 0 to 2^40; it ends at the character `last`. */
-static const char *parse_side(const char *text, char last, ptrdiff_t *value)
-{
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
+    *value = strtoll(text, &end, 10);
     int starts = isdigit((unsigned char)text[0]) || text[0] == '-';
-    if (!starts || *end != last || errno || n < -1 || n > 1ll << 40) return NULL;
-    *value = (ptrdiff_t)n;
-    return end;
+    return starts && *end == last && !errno && *value >= least && *value <= 1ll << 40 ? end : NULL;
 }
 
-/* Both sides; in struct problem the right one follows the left one. */
+/* Both sides, -1 for no limit; in struct problem the right one follows the left one. */
 static int parse_window(const char *text, ptrdiff_t sides[2])
 {
-    const char *comma = parse_side(text, ',', &sides[0]);
-    return comma && parse_side(comma + 1, 0, &sides[1]);
+    long long left, right;
+    const char *comma = parse_whole(text, ',', -1, &left);
+    if (!comma || !parse_whole(comma + 1, 0, -1, &right)) return 0;
+    sides[0] = left, sides[1] = right;
+    return 1;
 }
 
 static int parse_seed(const char *text, uint64_t *value)
@@ -126,7 +116,7 @@ static int parse_number(const char *text, float *value)
 static const char *store(const struct option *o, const char *text, struct options *opt)
 {
     char *at = (char *)opt + o->offset;
-    size_t count;
+    long long count;
     switch (o->kind) {
     case FLAG:
         *(int *)at = 1;
@@ -135,13 +125,10 @@ static const char *store(const struct option *o, const char *text, struct option
         *(const char **)at = text;
         return *text ? NULL : "a name";
     case COUNT:
-        if (!parse_count(text, &count)) return "a whole number from 1";
-        if (o->offset != AT(threads)) {
-            *(size_t *)at = count;
-            return NULL;
-        }
-        *(int *)at = (int)count;
-        return count <= 4096 ? NULL : "a whole number from 1 to 4096";
+        if (!parse_whole(text, 0, 1, &count)) return "a whole number from 1";
+        if (o->offset == AT(threads) && count > 4096) return "a whole number from 1 to 4096";
+        *(size_t *)at = (size_t)count;
+        return NULL;
     case NUMBER:
         return parse_number(text, (float *)at) ? NULL : "a finite number";
     case POSITIVE:
