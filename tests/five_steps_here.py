@@ -45,8 +45,8 @@ def taken(a):
     return np.asarray(a.double().cpu() if torch and torch.is_tensor(a) else a, "f8")
 
 
-def call(kind, function, *arrays, dtype="f4", **options):
-    """five_steps.function on arrays of the kind; every result as NumPy's.  Biases, sinks and slopes
+def call(kind, function, *arrays, dtype="f4", read=taken, **options):
+    """five_steps.function on arrays of the kind; every result as read() has it.  Biases, sinks and slopes
     stay float32.  What no kernel of a GPU supports is skipped."""
     try:
         result = getattr(five_steps, function)(
@@ -56,4 +56,4 @@ def call(kind, function, *arrays, dtype="f4", **options):
         if kind == "cuda" and error.code == five_steps.c_library.UNSUPPORTED:
             pytest.skip(f"on a GPU {error}")
         raise
-    return tuple(map(taken, result)) if isinstance(result, tuple) else taken(result)
+    return tuple(map(read, result)) if isinstance(result, tuple) else read(result)

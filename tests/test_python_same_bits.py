@@ -3,7 +3,7 @@ fixed order; on the CPU and, where there is one, on a GPU."""
 import numpy as np
 import pytest
 
-from five_steps_here import KINDS_AND_TYPES, WITH_TORCH, five_steps, given, torch
+from five_steps_here import KINDS_AND_TYPES, WITH_TORCH, call, five_steps, torch
 from helpers import normal
 
 SLOPES = np.array([0.5, 0.25, 0.125, 0.0625], "f4")
@@ -22,15 +22,7 @@ def bits(a):
 
 def promised(kind, dtype, function, *arrays, **more):
     """o and lse as bits."""
-    arrays = [given(kind, a, dtype) for a in arrays]
-    more = {name: given(kind, a) for name, a in more.items()}
-    try:
-        results = getattr(five_steps, function)(*arrays, invariant=True, return_lse=True, **more)
-    except five_steps.FiveStepsError as error:
-        if kind == "cuda" and error.code == five_steps.c_library.UNSUPPORTED:
-            pytest.skip(f"on a GPU {error}")
-        raise
-    return [bits(a) for a in results]
+    return call(kind, function, *arrays, dtype=dtype, read=bits, invariant=True, return_lse=True, **more)
 
 
 def same(got, want):
