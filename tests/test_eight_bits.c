@@ -1,7 +1,6 @@
 /* test_eight_bits.c: numbers in 8 bits: int8 at every value (test_types.c: e4m3), scales, and what is
  * accepted of attention on them. */
 #include "library_call.h"
-#include "problem/layout.h"
 #include "../04_monoid_tiled_cpu/variants/eight_bits.c"
 #include "problem/host_memory.h"
 
@@ -149,65 +148,59 @@ Test(eight_bits, small_weights_survive_where_the_rows_of_a_warp_differ, .timeout
 
 /* ---- What kernels that know no codes are given. ---- */
 
-/* The arrays of *wide, which is p with q, k and v in 16 bits and rows one after another, 0 beyond a sequence's
- * end.  The scales of q count in k. */
+/* The arrays of *wide, which is p, whose rows lie one after another, with q, k and v in 16 bits.  The scales
+ * of q count in k. */
 static struct arrays widened_arrays(const struct problem *p, const struct arrays *a, struct problem *wide)
 {
     const enum dtype type = dtype_size(p->dtype) == 1 ? BF16 : p->dtype;
-    struct arrays b = *a;
+    struct arrays b = *a, codes = *a;
     size_t n_scales = p->batch * p->heads_kv;
     float *k_scale = xcalloc(n_scales, sizeof *k_scale);
     for (size_t e = 0; e < n_scales; e++)
         k_scale[e] = (a->k_scale ? a->k_scale[e] : 1) * (a->q_scale ? a->q_scale[e] : 1);
-    *wide = *p, wide->page_size = 0;
-    wide->q_strides = wide->k_strides = wide->v_strides = (struct strides){0, 0, 0};
+    codes.q_scale = NULL, codes.k_scale = k_scale;
     for (enum array i = ARRAY_Q; i <= ARRAY_V; i++) {
-        size_t n = array_count(wide, i), size = dtype_size(array_dtype(p, i));
-        struct arrays codes = {.k_scale = k_scale, .v_scale = a->v_scale, .cu_seqlens_q = a->cu_seqlens_q,
-                               .cu_seqlens_k = a->cu_seqlens_k};
-        array_set(&codes, i, xcalloc(n, size));
-        for (size_t sequence = 0; sequence < p->batch; sequence++) {
-            struct sequence s = sequence_of(p, a, sequence);
-            rows_copy(i, size, array_of(&codes, i), &(struct rows){wide, a, s}, array_of(a, i),
-                      &(struct rows){p, a, s});
-        }
-        float *x = dequantised(wide, &codes, i);
-        for (size_t e = 0; e < n; e++) dtypes[type].store(x, e, x[e]); /* in place: no wider */
-        free(array_of(&codes, i));
+        float *x = dequantised(p, &codes, i);
+        for (size_t e = 0; e < array_count(p, i); e++) dtypes[type].store(x, e, x[e]); /* in place: no wider */
         array_set(&b, i, x);
     }
-    wide->dtype = type, wide->cache = F32;
-    b.q_scale = b.k_scale = b.v_scale = NULL, b.page_table = NULL;
+    *wide = *p, wide->dtype = type, wide->cache = F32;
+    b.q_scale = b.k_scale = b.v_scale = NULL;
     free(k_scale);
     return b;
 }
 
-/* Does the library give the same bits for codes as for the numbers that they are in 16 bits? */
-static void expect_same_bits(struct inputs *in, const char *name)
+/* Does the library give the same bits for codes, however they lie, as for the numbers that they are in 16 bits? */
+static void expect_same_bits(struct test_case c, enum dtype dtype)
 {
+    struct inputs *in = inputs_new(&c, dtype, 1), *in_rows;
+    c.problem.page_size = c.problem.n_pages = c.problem.pages_per_sequence = 0;
+    c.problem.q_strides = c.problem.k_strides = c.problem.v_strides = (struct strides){0, 0, 0};
+    in_rows = inputs_new(&c, dtype, 1); /* the same numbers */
     struct problem p = in->problem, wide;
-    struct arrays a = in->arrays, b = widened_arrays(&p, &a, &wide);
+    struct arrays a = in->arrays, b = widened_arrays(&in_rows->problem, &in_rows->arrays, &wide);
     struct outputs got = outputs_new(&p), want = outputs_new(&wide);
     struct five_steps_error error;
     outputs_bind(&got, &a), outputs_bind(&want, &b);
     int code = call_library(&p, &a, GPU, NULL, &error), same = call_library(&wide, &b, GPU, NULL, &error);
-    cr_expect(code == same && (code || outputs_equal(&got, &want)), "%s, %s: %d, %d %s", name,
+    cr_expect(code == same && (code || outputs_equal(&got, &want)), "%s, %s: %d, %d %s", c.name,
               problem_types(&p), code, same, error.message);
-    outputs_free(&got), outputs_free(&want), inputs_free(in);
+    outputs_free(&got), outputs_free(&want), inputs_free(in), inputs_free(in_rows);
     free((void *)b.q), free((void *)b.k), free((void *)b.v);
 }
 
 Test(eight_bits, codes_that_no_kernel_of_the_gpu_takes_become_numbers, .timeout = 300)
 {
-    struct problem p = problem_of(OP_ATTENTION, (struct shape){2, 4, 2, 9, 70, 64, 48}, 1, 0);
+    struct test_case plain = {.name = "plain", .recipe = RANDOM, .problem = problem_of(
+        OP_ATTENTION, (struct shape){2, 4, 2, 9, 70, 64, 48}, 1, 0)};
     size_t n;
     const struct test_case *c = test_cases(&n);
-    for (int type = E4M3; type <= INT8; type++) expect_same_bits(inputs_of(p, RANDOM, (enum dtype)type), "all");
-    p.cache = E4M3;
-    expect_same_bits(inputs_of(p, RANDOM, INT8), "values in e4m3");
+    for (int type = E4M3; type <= INT8; type++) expect_same_bits(plain, (enum dtype)type);
+    plain.problem.cache = E4M3;
+    expect_same_bits(plain, INT8);
     for (size_t i = 0; i < n; i++)
         if (c[i].problem.cache && c[i].quick && !(c[i].problem.packed && c[i].problem.page_size))
-            expect_same_bits(inputs_new(&c[i], BF16, test_case_seed(&c[i])), c[i].name);
+            expect_same_bits(c[i], BF16);
 }
 
 extern const struct variant split_kv, split_kv_cache;
