@@ -58,7 +58,7 @@ FIGURES["parentheses"] = function (root, wasm) {
     {leaves: PARENTHESES_LEAVES, tree: ""}, restore);
   let leaves = [], nodes = [], roots = [];
   const wrong = complaint();
-  const input = element("input", {size: 44, spellcheck: "false",
+  const input = element("input", {size: 58, spellcheck: "false",
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
       if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.")) return;
