@@ -99,7 +99,7 @@ def hopper(data, name, regime):
     calls back to back; layouts: arrays stored as [batch, length, heads, head_dim], as they lie."""
     regime, layout = regime or "cold", "blhd" if name == "layouts" else "bhld"
     pairs, rows = beside_peers(data, regime, layout)
-    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), {regime}: "
+    return (f"TFLOP/s by queries and keys (times as fast as {of_the_libraries(rows, pairs)}), {regime}: "
             f"{REGIMES[regime]}.", by_length(pairs), rows)
 
 
@@ -124,7 +124,7 @@ def backward_gpu(data, regime):
     others = {pair[:4]: pair.ratio for pair in each(compare(rows, IN_ORDER, ORDERED_PEERS))}
     ordered = {(panel_text(pair.head_dim, pair.causal), si(pair.length)):
                text_of(pair, others.get(pair[:4], "–")) for pair in each(price)}
-    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as fast as "
+    return (f"TFLOP/s by queries and keys (times as fast as {of_the_libraries(rows, pairs)}; in order: times as fast as "
             f"the line above; as the best library in its deterministic mode), {regime}: "
             f"{REGIMES[regime]}.", by_length(pairs, ("in order", ordered)), rows)
 

@@ -147,7 +147,7 @@ def stalls(data):
                "busy unit": "math_pipe_throttle", "full queue": "mio_throttle",
                "other warp": "not_selected"}
     return "", listing([line for line in lines if line.variant in RUNGS], {
-        "rung": lambda line: f"{number_of(line.variant)} {line.variant}", "us": lambda line: line.us,
+        "rung": lambda line: f"{number_of(line.variant)} {line.variant}", "µs": lambda line: line.us,
         **{f"{text} (`{name}`)": lambda line, name=name: getattr(line, name)
            for text, name in reasons.items()}}), lines
 
