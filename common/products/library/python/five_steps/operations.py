@@ -191,44 +191,49 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     [1.0, 1.0]
     """
     del deterministic
-    given = scale, window, softcap, layout, invariant
-    codes, scales = None, (q_scale, k_scale, v_scale)
-    unscaled = q_scale is k_scale is v_scale is None
+    arrays, scales = (q, k_pages, v_pages, page_table, sinks, alibi_slopes), (q_scale, k_scale, v_scale)
+    more = max_seqlen_k, (scale, window, softcap, layout, invariant), scales, out
+    if k_new is not None or v_new is not None:
+        if k_new is None or v_new is None:
+            raise FiveStepsError("k_new and v_new belong together; give both")
+        writes, seqlen_k = _new_keys((k_new, v_new), (k_pages, v_pages), page_table, seqlen_k, layout,
+                                     (k_scale, v_scale))
+        if kind_of({"q": q}).knows(q):
+            _step(arrays, seqlen_k, *more, computes=False)
+        for pool, at, rows in writes:
+            pool[at] = rows
+    o, lse = _step(arrays, seqlen_k, *more, return_lse=bool(return_lse))
+    return (o, lse) if return_lse else o
+
+
+def _step(arrays, seqlen_k, max_seqlen_k, given, scales, out, return_lse=False, computes=True):
+    """o and lse of decode(); without `computes` all is checked, and nothing is written."""
+    (q, k_pages, v_pages, page_table, sinks, slopes), codes, lengths = arrays, None, None
+    unscaled = scales[0] is scales[1] is scales[2] is None
     if not unscaled or eight_bits.is_coded(q, k_pages, v_pages):
         codes = eight_bits.check(q, k_pages, v_pages, scales)
         q = eight_bits.as_numbers(kind_of({"q": q}), q)
-    if is_tensor(q) and q_scale is None and out is None and alibi_slopes is None and k_new is None:
+    if computes and is_tensor(q) and scales[0] is None and out is None and slopes is None:
         results = torch_operations().repeated_decode((q, k_pages, v_pages, page_table, sinks), seqlen_k,
-                                                     max_seqlen_k, given, scales[1:], bool(return_lse))
+                                                     max_seqlen_k, given, scales[1:], return_lse)
         if results:
-            return results if return_lse else results[0]
+            return results
     if isinstance(seqlen_k, (list, tuple)):
         raise FiveStepsError("seqlen_k is a list; give a number, or an array [batch] of integers")
-    if (k_new is None) != (v_new is None):
-        raise FiveStepsError("k_new and v_new belong together; give both")
-    options, writes, lengths = decode_options(*given), (), None
+    options, layout = decode_options(*given), given[3]
     kind = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table})
-    if k_new is not None:
-        writes, seqlen_k = _new_keys((k_new, v_new), (k_pages, v_pages), page_table, seqlen_k, layout,
-                                     (k_scale, v_scale))
     if not isinstance(seqlen_k, int) and getattr(seqlen_k, "ndim", 0):
         pages = 1 if page_table is None else page_table.shape[-1]
         longest = whole("max_seqlen_k", max_seqlen_k or 0, 0)
         lengths, seqlen_k = _lengths(kind, seqlen_k, longest, pages * k_pages.shape[
             1 if layout == "pages_first" else 2])
-    arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, lengths
+    arrays = q, k_pages, v_pages, page_table, sinks, slopes, lengths
     options = whole("seqlen_k", seqlen_k, 0), *options
-    with_operator = is_tensor(q) and codes is None
-
-    def call():
-        cast = torch_operations().cast_for_decode if with_operator else tuple
-        return decode_call(cast(arrays), *options, out, codes, scales)
-    if writes and kind.knows(q):
-        call().check()
-    for pool, at, rows in writes:
-        pool[at] = rows
-    o, lse = torch_operations().decode(arrays, options, out) if with_operator else call().compute()
-    return (o, lse) if return_lse else o
+    if computes and is_tensor(q) and codes is None:
+        return torch_operations().decode(arrays, options, out)
+    call = decode_call(torch_operations().cast_for_decode(arrays) if is_tensor(q) and codes is None else arrays,
+                       *options, out, codes, scales)
+    return call.compute() if computes else call.check()
 
 
 def _lengths(kind, lengths, longest, room):
