@@ -18,6 +18,9 @@ def _attention(q, k, v, mask, scale, window):
 
 def _folded(arrays, mask, gqa):
     """Batches of any number of dimensions as one, [batch, heads, rows, width], and their shape."""
+    alike = 1 if gqa else 2
+    if all(a.ndim == 4 and a.shape[:alike] == arrays[0].shape[:alike] for a in arrays):
+        return arrays, mask, arrays[0].shape[:1]
     shapes = [(1,) * (4 - a.ndim) + tuple(a.shape) for a in arrays]
     try:
         lead = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
