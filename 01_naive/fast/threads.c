@@ -17,15 +17,7 @@ static void second(const float *x, float *y, size_t n, struct state s)
 
 static void softmax_threads(const struct problem *p, const struct arrays *a)
 {
-    const float *x = a->x;
-    float *y = a->y;
-    size_t rows = p->rows, n = p->cols;
-    if (n > CHUNK) {
-        rows_on_threads(p, a, first, second);
-        return;
-    }
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * n >= LEAST_WORK)
-    for (size_t i = 0; i < rows; i++) softmax_row(x + i * n, y + i * n, n);
+    rows_on_threads(p, a, first, second);
 }
 
 const struct variant naive_threads = {

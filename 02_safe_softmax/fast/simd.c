@@ -8,10 +8,8 @@
 /* Three loops, the exponential evaluated in the second and in the third. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    float m = shift_of(largest(x, n)), l = exp_sum(x, n, m), scale = scale_of(l);
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES) vstore(y + j, weight(vload(x + j), m) * scale);
-    if (j < n) vstore_part(y + j, n - j, weight(vload_part(x + j, n - j, 0), m) * scale);
+    float m = largest(x, n), l = exp_sum(x, n, shift_of(m));
+    divide(x, y, n, (struct state){m, l});
     return l;
 }
 
