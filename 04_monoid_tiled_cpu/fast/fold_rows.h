@@ -3,69 +3,108 @@
 
 #include "fold.h"
 
-/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: the sum
- * stays in registers.  In memory, each key would wait for the store of the one before it.
- *   p (n)   v (n, stride) and o, at the first column */
-INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, size_t stride,
-                        float factor, float *o)
+/* Keys j .. j + n - 1, or their values: rows of numbers, `stride` apart.  While row i is used, the
+ * `bytes` bytes at next + i * next_stride are fetched from memory. */
+struct run {
+    enum dtype type;
+    const void *at;
+    size_t j, n, stride;
+    const char *next;
+    size_t bytes, next_stride;
+};
+
+INLINE void fetch_next(const struct run *x, size_t j)
 {
-    vfloat sum[UNROLL_MOST];
-    UNROLL(c, vectors, sum[c] = vset(0));
-    for (size_t j = 0; j < n; j++) {
-        const float *v_j = v + j * stride;
-        fetch_ahead(v_j, (size_t)vectors * VECTOR_BYTES, stride * sizeof(float));
-        UNROLL(c, vectors, sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]));
-    }
-    UNROLL(c, vectors, float *o_c = o + c * LANES;
-           vstore(o_c, vfma(vload(o_c), vset(factor), sum[c])));
+    for (size_t t = 0; t < x->bytes; t += 64)
+        __builtin_prefetch(x->next + j * x->next_stride + t);
 }
 
-/* The same for all columns.   v (n, head_dim_v), rows `stride` apart   o (head_dim_v) */
-static void add_values(const float *p, size_t n, const float *v, size_t stride,
-                       size_t head_dim_v, float factor, float *o)
+/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns from column c on: the
+ * sum stays in registers.  In memory, each key would wait for the store of the one before it.
+ *   vectors, type  constants   p (n)   o (head_dim_v) */
+INLINE void add_columns(int vectors, enum dtype type, const float *p, const struct run *v,
+                        size_t c, float factor, float *o)
+{
+    vfloat sum[UNROLL_MOST];
+    UNROLL(u, vectors, sum[u] = vset(0));
+    for (size_t j = 0; j < v->n; j++) {
+        const void *v_j = number_at(type, v->at, j * v->stride + c);
+        fetch_next(v, j);
+        UNROLL(u, vectors, sum[u] = vfma(vset(p[j]), load_vector(type, v_j, u * LANES), sum[u]));
+    }
+    UNROLL(u, vectors, float *o_c = o + c + u * LANES;
+           vstore(o_c, vfma(vload(o_c), vset(factor), sum[u])));
+}
+
+/* The same for all columns. */
+INLINE void add_values(enum dtype type, const float *p, const struct run *v, size_t head_dim_v,
+                       float factor, float *o)
 {
     size_t c = 0;
-    for (; c + 8 * LANES <= head_dim_v; c += 8 * LANES)
-        add_columns(8, p, n, v + c, stride, factor, o + c);
-    for (; c + 4 * LANES <= head_dim_v; c += 4 * LANES)
-        add_columns(4, p, n, v + c, stride, factor, o + c);
-    for (; c + LANES <= head_dim_v; c += LANES)
-        add_columns(1, p, n, v + c, stride, factor, o + c);
+    for (; c + 8 * LANES <= head_dim_v; c += 8 * LANES) add_columns(8, type, p, v, c, factor, o);
+    for (; c + 4 * LANES <= head_dim_v; c += 4 * LANES) add_columns(4, type, p, v, c, factor, o);
+    for (; c + LANES <= head_dim_v; c += LANES) add_columns(1, type, p, v, c, factor, o);
     for (; c < head_dim_v; c++) {
         float sum = 0;
-        for (size_t j = 0; j < n; j++) sum = sfma(p[j], v[j * stride + c], sum);
+        for (size_t j = 0; j < v->n; j++)
+            sum = sfma(p[j], load_number(type, v->at, j * v->stride + c), sum);
         o[c] = sfma(o[c], factor, sum);
     }
 }
 
-/* s (n) = scores of n keys k and the query q (head_dim), -INFINITY up to a whole vector.
- *   k (n, head_dim), rows `stride` apart      bias (n) or NULL */
-static void row_scores(const struct problem *p, const float *q, const float *k, size_t stride,
-                       size_t n, const float *bias, float *s)
+/* s (n, up to a whole vector) = scale q . k.  Four keys share a load of q, and each has a sum in
+ * lanes.  To add up the lanes of one key at a time takes longer than the products: vsums() does it
+ * for LANES keys in a third of the instructions.
+ *   type  a constant   q (head_dim) */
+INLINE void dot_keys(enum dtype type, const float *q, const struct run *k, size_t head_dim,
+                     float scale, float *s)
 {
-    for (size_t j = 0; j < n; j++, k += stride) {
-        fetch_ahead(k, p->head_dim * sizeof(float), stride * sizeof(float));
-        s[j] = vdot(q, k, p->head_dim) * p->scale;
+    vfloat sum[2 * UNROLL_MOST] = {{0}};
+    for (size_t j = 0; j < k->n; j += 4) {
+        vfloat sum_j[UNROLL_MOST];
+        const void *k_j[UNROLL_MOST];
+        UNROLL(u, 4, sum_j[u] = vset(0);
+               k_j[u] = number_at(type, k->at, smaller(j + u, k->n - 1) * k->stride);
+               fetch_next(k, j + u));
+        size_t d = 0;
+        for (; d + LANES <= head_dim; d += LANES) {
+            vfloat q_d = vload(q + d);
+            UNROLL(u, 4, sum_j[u] = vfma(q_d, load_vector(type, k_j[u], d), sum_j[u]));
+        }
+        for (; d < head_dim; d++)
+            UNROLL(u, 4, sum_j[u] += (vfloat){q[d] * load_number(type, k_j[u], d)});
+        UNROLL(u, 4, sum[j % LANES + u] = sum_j[u]);
+        if (j % LANES == LANES - 4 || j + 4 >= k->n)
+            vstore(s + j / LANES * LANES, vsums(sum) * scale);
     }
-    for (size_t j = n; j % LANES; j++) s[j] = 0;
+}
+
+/* s (n) = scores of the keys k and the query q, -INFINITY up to a whole vector.
+ *   bias (n) or NULL */
+static void row_scores(const struct problem *p, const float *q, const struct run *k,
+                       const float *bias, float *s)
+{
+    size_t d = p->head_dim, n = k->n;
+    if (k->type == F32) dot_keys(F32, q, k, d, p->scale, s);
+    if (k->type == F16) dot_keys(F16, q, k, d, p->scale, s);
+    if (k->type == BF16) dot_keys(BF16, q, k, d, p->scale, s);
     if (p->softcap > 0) cap_scores(s, n, 1, p->softcap);
     for (size_t j = 0; bias && j < n; j++) /* a comparison, not a branch: a vector takes it */
         s[j] = bias[j] == -INFINITY ? -INFINITY : s[j] + bias[j];
     for (size_t j = n; j % LANES; j++) s[j] = -INFINITY;
 }
 
-/* Folds the keys of a chunk that row r sees, first .. first + n - 1, into its state.
- *   q (head_dim)   chunk: floats   s (n)  scratch */
-static void fold_row(const struct tile *t, size_t r, const float *q, const struct keys *chunk,
-                     size_t first, size_t n, struct state *x, float *s)
+/* Folds the keys of a chunk that row r sees into its state.   q (head_dim)   s (n)  scratch */
+static void fold_row(const struct tile *t, size_t r, const float *q, const struct run *k,
+                     const struct run *v, struct state *x, float *s)
 {
-    const float *bias = bias_row(t, r, first), *k = chunk->k, *v = chunk->v;
+    const struct problem *p = t->p;
+    float *o = x->o + r * t->plan->cols;
     vfloat m_lanes = vset(x->m[r]), sum = {0};
-    k += (first - chunk->j) * chunk->k_stride, v += (first - chunk->j) * chunk->v_stride;
-    row_scores(t->p, q, k, chunk->k_stride, n, bias, s);
-    for (size_t j = 0; j < n; j += LANES) m_lanes = vmax(vload(s + j), m_lanes);
+    row_scores(p, q, k, bias_row(t, r, k->j), s);
+    for (size_t j = 0; j < k->n; j += LANES) m_lanes = vmax(vload(s + j), m_lanes);
     float m_new = vlargest(m_lanes), safe = m_new == -INFINITY ? 0 : m_new;
-    for (size_t j = 0; j < n; j += LANES) {
+    for (size_t j = 0; j < k->n; j += LANES) {
         vfloat p_j = vexp2((vload(s + j) - safe) * LOG2E);
         vstore(s + j, p_j);
         sum += p_j;
@@ -73,35 +112,56 @@ static void fold_row(const struct tile *t, size_t r, const float *q, const struc
     float factor = sexp2((x->m[r] - safe) * LOG2E);
     x->m[r] = m_new;
     x->l[r] = sfma(x->l[r], factor, vsum(sum));
-    add_values(s, n, v, chunk->v_stride, t->p->head_dim_v, factor, x->o + r * t->plan->cols);
+    if (v->type == F32) add_values(F32, s, v, p->head_dim_v, factor, o);
+    if (v->type == F16) add_values(F16, s, v, p->head_dim_v, factor, o);
+    if (v->type == BF16) add_values(BF16, s, v, p->head_dim_v, factor, o);
 }
 
-/* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the
- * order in which they lie in memory, which is what limits a decode step.  Those of 16 bits are
- * floats in the nearest cache before the rows meet them.
+/* What row r sees of a chunk, and its share of what is fetched meanwhile. */
+static struct run run_of(const struct tile *t, size_t r, const struct run *chunk)
+{
+    struct run x = *chunk;
+    struct key_range sees = row_sees(t, r);
+    size_t end = smaller(x.j + x.n, sees.end), skips = larger(x.j, sees.first) - x.j;
+    x.j += skips;
+    x.n = end > x.j ? end - x.j : 0;
+    x.at = number_at(x.type, x.at, skips * x.stride);
+    x.bytes /= t->n_rows;
+    x.next += skips * x.next_stride + r * x.bytes;
+    return x;
+}
+
+/* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the order in
+ * which they lie in memory, which is what limits a decode step.  Numbers of 16 bits become floats
+ * when they are multiplied, those of 8 bits in the nearest cache before.  Several rows read a chunk
+ * from there, one after the other, and meanwhile each fetches a share of the next one.
  * w.s holds the scores of one row and one chunk of keys, w.qt the queries (n_rows, head_dim). */
 static void fold_rows(const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
     const struct problem *p = t->p;
-    enum { CHUNK = 256, CHUNK_16 = 32 };
-    size_t most = k_dtype(p) == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
+    enum { CHUNK = 256, SHORT_CHUNK = 32, AHEAD = 12 };
+    enum dtype type = k_dtype(p);
+    int widens = !has_vectors(type), one = t->n_rows == 1;
+    size_t most = one && !widens ? CHUNK : SHORT_CHUNK, ahead = one ? AHEAD : SHORT_CHUNK;
+    size_t d = p->head_dim, dv = p->head_dim_v, size = dtype_size(type);
     struct query q = query_of(t, 0);
     for (size_t r = 0; r < t->n_rows; r++, q = next_query(t, q))
         as_floats(p->dtype, q_of(t, q), 0, 1, d, w->qt + r * d, d, 1);
-    for (size_t j = begin; j < end;) {
+    for (size_t j = begin, n; j < end; j += n) {
         struct keys keys = keys_from(t, j, smaller(end - j, most));
-        if (k_dtype(p) != F32) {
-            keys.k = as_floats(k_dtype(p), keys.k, keys.k_stride, keys.n, d, w->k, d, keys.k_scale);
-            keys.v = as_floats(v_dtype(p), keys.v, keys.v_stride, keys.n, dv, w->v, dv, keys.v_scale);
-            keys.k_stride = d, keys.v_stride = dv;
+        n = keys.n;
+        struct run k = {type, keys.k, j, n, keys.k_stride, keys.k, d * size, keys.k_stride * size};
+        struct run v = {type, keys.v, j, n, keys.v_stride, keys.v, dv * size, keys.v_stride * size};
+        k.next += ahead * k.next_stride, v.next += ahead * v.next_stride;
+        if (widens) {
+            k.at = as_floats(type, k.at, k.stride, n, d, w->k, d, keys.k_scale);
+            v.at = as_floats(type, v.at, v.stride, n, dv, w->v, dv, keys.v_scale);
+            k.type = v.type = F32, k.stride = d, v.stride = dv;
         }
         for (size_t r = 0; r < t->n_rows; r++) {
-            struct key_range sees = row_sees(t, r);
-            size_t first = larger(j, sees.first), last = smaller(j + keys.n, sees.end);
-            if (first < last)
-                fold_row(t, r, w->qt + r * d, &keys, first, last - first, x, w->s);
+            struct run k_r = run_of(t, r, &k), v_r = run_of(t, r, &v);
+            if (k_r.n) fold_row(t, r, w->qt + r * d, &k_r, &v_r, x, w->s);
         }
-        j += keys.n;
     }
 }

@@ -20,21 +20,27 @@ static inline void store_number(enum dtype type, void *array, size_t i, float x)
     else ((uint16_t *)array)[i] = type == F16 ? float_to_half(x) : float_to_bfloat(x);
 }
 
-/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loops over bfloat16,
- * which is a shift, and over 8 bits; float16 has instructions. */
+/* LANES numbers from number `at` on, where has_vectors(type). */
+INLINE int has_vectors(enum dtype type) { return type == F32 || type == BF16 || (type == F16 && HAS_HALF); }
+
+INLINE vfloat load_vector(enum dtype type, const void *array, size_t at)
+{
+    if (type == BF16) return vload_bfloat((const uint16_t *)array + at);
+#if HAS_HALF
+    if (type == F16) return vload_half((const uint16_t *)array + at);
+#endif
+    return vload((const float *)array + at);
+}
+
+/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loop over 8 bits. */
 static inline void widen_row(enum dtype type, const void *from, size_t n, float *to)
 {
-    const uint16_t *half = from;
     size_t c = 0;
-    if (type == F32) memcpy(to, from, n * sizeof(float));
-    else if (type == BF16)
-        for (; c < n; c++) to[c] = bfloat_to_float(half[c]);
-    else if (type != F16)
-        for (; c < n; c++) to[c] = load_number(type, from, c);
-#ifdef HAS_HALF
-    for (; type == F16 && c + LANES <= n; c += LANES) vstore(to + c, vload_half(half + c));
-#endif
-    for (; type == F16 && c < n; c++) to[c] = half_to_float(half[c]);
+    for (; type == E4M3 && c < n; c++) to[c] = load_number(E4M3, from, c);
+    for (; type == INT8 && c < n; c++) to[c] = load_number(INT8, from, c);
+    for (; has_vectors(type) && c + LANES <= n; c += LANES)
+        vstore(to + c, load_vector(type, from, c));
+    for (; c < n; c++) to[c] = load_number(type, from, c);
 }
 
 /* to (n) = factor * from (n) as numbers of the type, rounded to nearest, ties to even. */
@@ -44,7 +50,7 @@ static inline void narrow_row(enum dtype type, const float *from, float factor, 
     size_t c = 0;
     if (type == BF16)
         for (; c < n; c++) half[c] = float_to_bfloat(from[c] * factor);
-#ifdef HAS_HALF
+#if HAS_HALF
     for (; type == F16 && c + LANES <= n; c += LANES)
         vstore_half(half + c, vload(from + c) * factor);
 #endif

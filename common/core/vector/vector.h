@@ -15,6 +15,7 @@
  *     vstore_part(p, n, v)          the first n < LANES lanes
  *     vstream(p, v)                 a store past the cache; p on a VECTOR_BYTES boundary
  *     vload_half(p), vstore_half(p, v)   from and to float16, where HAS_HALF
+ *     vload_bfloat(p)               from bfloat16; a NaN stays as it is
  *     vset(x)                       x in every lane
  *     vfma(a, b, c)                 a * b + c, rounded once where HAS_FMA
  *     vmax(x, m), vmin(x, m)        the larger, the smaller; m where x is NaN
@@ -45,6 +46,9 @@
 #include "vector/vector_plain.h"
 #endif
 
+#ifndef HAS_HALF
+#define HAS_HALF 0
+#endif
 #define VECTOR_BYTES (4 * LANES)
 
 #ifndef HAS_PARTS
@@ -66,6 +70,15 @@ INLINE void vstore_part(float *p, size_t n, vfloat v)
 /* The same register as integers: ~ & | and << are operators. */
 typedef int32_t vint __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vuint __attribute__((vector_size(VECTOR_BYTES))); /* may wrap round */
+
+#if LANES < 16 /* AVX-512 has its own: gcc 12 makes four instructions of this one */
+INLINE vfloat vload_bfloat(const uint16_t *p)
+{
+    uint16_t __attribute__((vector_size(2 * LANES))) upper_halves;
+    memcpy(&upper_halves, p, sizeof upper_halves);
+    return (vfloat)(__builtin_convertvector(upper_halves, vuint) << 16);
+}
+#endif
 
 /* UNROLL(u, n, statements) is `for (int u = 0; u < n; u++) { statements; }` written out: u is
  * a constant in each of the copies, n a constant of at most UNROLL_MOST, which is also the
@@ -109,6 +122,18 @@ INLINE float vsum(vfloat v)
     v += vexchange(v, 2);
     v += vexchange(v, 1);
     return v[0];
+}
+
+/* Lane i is the sum of the lanes of x[i], of LANES vectors.  Each round makes one vector of two, so 16 sums
+ * take 15 additions, none of which waits for a sum; vsum takes four for each, and each waits. */
+INLINE vfloat vsums(vfloat *x)
+{
+    static const float number[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vfloat lane = vload(number);
+    UNROLL(t, LANES > 8 ? 4 : LANES > 4 ? 3 : 2, vmask upper = vless(vexchange(lane, 1 << t), lane);
+           UNROLL(i, LANES >> (t + 1), vfloat a = x[2 * i], b = x[2 * i + 1];
+                  x[i] = vselect(upper, b, a) + vexchange(vselect(upper, a, b), 1 << t)));
+    return x[0];
 }
 
 /* Largest lane of a vector without NaN. */

@@ -45,6 +45,12 @@ INLINE void vstore_half(uint16_t *p, vfloat v)
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
+INLINE vfloat vload_bfloat(const uint16_t *p)
+{
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
 INLINE vfloat vexchange(vfloat v, int by)
 {
     switch (by) {
