@@ -77,55 +77,23 @@ static int compute(void *context)
     return status ? status : request_run(r);
 }
 
-static int ask(enum op op, const void *problem, size_t *bytes, struct five_steps_error *error)
-{
-    struct request r = {.given.op = op, .problem = problem, .asked = bytes, .error = error};
-    return backend_guard(measure, &r, error);
-}
-
-static int call(enum op op, const void *problem, void *workspace, size_t bytes,
-                struct five_steps_error *error)
-{
-    struct request r = {.given.op = op, .problem = problem, .workspace = workspace,
-                        .bytes = bytes, .error = error};
-    return backend_guard(compute, &r, error);
-}
-
-int five_steps_attention_workspace(const struct five_steps_attention_problem *p, size_t *bytes,
-                                   struct five_steps_error *error)
-{
-    return ask(OP_ATTENTION, p, bytes, error);
-}
-
-int five_steps_attention_backward_workspace(const struct five_steps_attention_problem *p,
-                                            size_t *bytes, struct five_steps_error *error)
-{
-    return ask(OP_BACKWARD, p, bytes, error);
-}
-
-int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,
-                                 struct five_steps_error *error)
-{
-    return ask(OP_SOFTMAX, p, bytes, error);
-}
-
-int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
-                         size_t bytes, struct five_steps_error *error)
-{
-    return call(OP_ATTENTION, p, workspace, bytes, error);
-}
-
-int five_steps_attention_backward(const struct five_steps_attention_problem *p, void *workspace,
-                                  size_t bytes, struct five_steps_error *error)
-{
-    return call(OP_BACKWARD, p, workspace, bytes, error);
-}
-
-int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspace,
-                       size_t bytes, struct five_steps_error *error)
-{
-    return call(OP_SOFTMAX, p, workspace, bytes, error);
-}
+/* The two functions of an operation: how many bytes of workspace, and the results. */
+#define FUNCTIONS(name, its_problem, operation)                                                          \
+    int name##_workspace(const struct its_problem *p, size_t *bytes, struct five_steps_error *error)     \
+    {                                                                                                    \
+        struct request r = {.given.op = operation, .problem = p, .asked = bytes, .error = error};        \
+        return backend_guard(measure, &r, error);                                                        \
+    }                                                                                                    \
+                                                                                                         \
+    int name(const struct its_problem *p, void *workspace, size_t bytes, struct five_steps_error *error) \
+    {                                                                                                    \
+        struct request r = {.given.op = operation, .problem = p, .workspace = workspace,                 \
+                            .bytes = bytes, .error = error};                                             \
+        return backend_guard(compute, &r, error);                                                        \
+    }
+FUNCTIONS(five_steps_attention, five_steps_attention_problem, OP_ATTENTION)
+FUNCTIONS(five_steps_attention_backward, five_steps_attention_problem, OP_BACKWARD)
+FUNCTIONS(five_steps_softmax, five_steps_softmax_problem, OP_SOFTMAX)
 
 /* The kernel's name, cost and choice, for who wants them. */
 struct question { struct request r; const char **name, **choice; double *moved; };
