@@ -1,5 +1,6 @@
 """eight_bits.py: keys and values of 8 bits, and their scales: a number is its code times the scale of its
 sequence and key head."""
+import functools
 import importlib
 
 from . import c_library
@@ -9,9 +10,14 @@ TYPES = {"float8_e4m3fn": c_library.E4M3, "int8": c_library.INT8}
 LARGEST = {"float8_e4m3fn": 448, "int8": 127}
 
 
+@functools.lru_cache(maxsize=None)
+def _named(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 def name_of(a):
     """The name of an array's type, the same of NumPy's and PyTorch's."""
-    return str(getattr(a, "dtype", None)).removeprefix("torch.")
+    return _named(getattr(a, "dtype", None))
 
 
 def is_coded(*arrays):
