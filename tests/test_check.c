@@ -12,16 +12,11 @@
 
 /* ---- variants, right and wrong ---- */
 
+extern const struct variant safe_simd; /* of stage 2 */
+
 static void right(const struct problem *p, const struct arrays *a)
 {
-    for (size_t i = 0; i < p->rows; i++) {
-        const float *x = (const float *)a->x + i * p->cols;
-        float m = -INFINITY, l = 0, *y = (float *)a->y + i * p->cols;
-        for (size_t j = 0; j < p->cols; j++) m = x[j] > m ? x[j] : m;
-        for (size_t j = 0; j < p->cols; j++)
-            l += y[j] = m == -INFINITY ? 0 : expf(x[j] - m);
-        for (size_t j = 0; j < p->cols; j++) y[j] = l == 0 ? 0 : y[j] / l;
-    }
+    variant_call(&safe_simd, p, a);
 }
 
 static void spoils_its_input(const struct problem *p, const struct arrays *a)
