@@ -93,25 +93,17 @@ def test_alibi_is_a_bias_of_distances(kind, nq, nk, of_batch):
 
 # --- Arrays as they lie. ---
 
-def one_row(shape):
-    """A view of that shape whose rows all are one row of memory: its strides are 0."""
-    return np.broadcast_to(normal(shape[-1], seed=5), shape)
-
-
 @kinds
 @pytest.mark.parametrize("shape", [(2, 3, 40, 16), (2, 3, 1, 16), (3, 40, 16), (40, 16), (1, 1, 1, 16)])
 @pytest.mark.parametrize("repeated", ["q", "k", "v", "qkv"])
 def test_rows_that_repeat_are_the_rows_of_a_copy(kind, shape, repeated):
     """Zero strides were taken for those of a contiguous array, and read out of bounds."""
-    arrays = [one_row(shape) if name in repeated else normal(*shape, seed=ord(name)) for name in "qkv"]
-    if kind == "torch":
-        views = [torch.from_numpy(a.copy()) if name not in repeated else
-                 torch.from_numpy(a[(0,) * (a.ndim - 1)].copy()).expand(shape)
-                 for name, a in zip("qkv", arrays)]
-        got = five_steps.attention(*views, causal=True).numpy()
-    else:
-        got = five_steps.attention(*arrays, causal=True)
-    compare(got, call(kind, "attention", *(a.copy() for a in arrays), causal=True), 0)
+    broadcast_to = (torch if kind == "torch" else np).broadcast_to
+    arrays = [given(kind, normal(*shape, seed=ord(name))) for name in "qkv"]
+    arrays = [broadcast_to(a[(0,) * (len(shape) - 1)], shape) if name in repeated else a
+              for name, a in zip("qkv", arrays)]
+    got = taken(five_steps.attention(*arrays, causal=True))
+    compare(got, call(kind, "attention", *map(taken, arrays), causal=True), 0)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
@@ -195,7 +187,8 @@ def test_arrays_that_cannot_be_are_refused(words, arrays):
 
 
 @pytest.mark.parametrize("words, sums", [
-    ("begins with 1", [1, 2]), ("longest", [0, 9]), ("float32", normal(2)), ("alike", [0, 1, 2])])
+    ("begins with 1", [1, 2]), ("longest", [0, 9]), ("float32", normal(2)), ("alike", [0, 1, 2]),
+    ("cu_seqlens_q", [0, 2 + 2 ** 32])])  # 2^32 more were none
 def test_prefix_sums_that_cannot_be_are_refused(words, sums):
     with pytest.raises(five_steps.FiveStepsError, match=words):
         five_steps.attention(Q, Q, Q, cu_seqlens_q=np.array(sums), cu_seqlens_k=np.array([0, 2]))

@@ -1,13 +1,12 @@
 """test_python_checks.py: all is checked before anything is written; what has no gradient says so; and
 what torch.compile and the FLOP counter see of decode and dropout."""
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from five_steps_here import KINDS, WITH_TORCH, five_steps, given, taken, torch
-from helpers import normal
+from helpers import normal, run
 
 refused = five_steps.FiveStepsError
 NEW, TABLE = normal(2, 1, 2, 8), np.array([[0], [1]])
@@ -16,11 +15,6 @@ NEW, TABLE = normal(2, 1, 2, 8), np.array([[0], [1]])
 def pools_of(kind):
     """Pages of 4 keys, all 0."""
     return [given(kind, np.zeros((3, 2, 4, 8), "f4")) for _ in "kv"]
-
-
-def read_only(a):
-    a.flags.writeable = False
-    return a
 
 
 @pytest.mark.parametrize("what", ["out read-only", "v_pages read-only", "v_pages", "overlaps the output o"])
@@ -32,7 +26,7 @@ def test_nothing_is_written_by_a_step_that_is_refused(kind, what):
     (k, v), new = pools_of(kind), given(kind, NEW.copy())
     q, table, out = new[:, 0] + 0, given(kind, TABLE), given(kind, np.zeros((2, 2, 8), "f4"))
     if "read-only" in what:
-        read_only(out if what.startswith("out") else v)
+        (out if what.startswith("out") else v).flags.writeable = False
     q = out if "overlaps" in what else q
     v = v[:2] if what == "v_pages" else v
     with pytest.raises(refused, match=what.replace(" read-only", " is read-only|is")):
@@ -146,5 +140,5 @@ def test_a_backward_pass_needs_little_memory():
         backward(64)
         print(backward(4096))"""
     package = str(five_steps.__path__[0]).removesuffix("five_steps")
-    done = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True, check=True)
-    assert 25_000 < int(done.stdout) < 80_000, f"{done.stdout} kB"
+    done = run(sys.executable, "-c", code, package)
+    assert 25_000 < int(done.out) < 80_000, f"{done.out} kB"

@@ -1,8 +1,6 @@
 """test_python_cuda.py: the Python package on a GPU against the definition in float64, beyond what the other
 tests of the package do there: views, pages, captured graphs, threads with a stream each, a second GPU."""
-import os
 import pathlib
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +11,7 @@ if not torch.cuda.is_available():
     pytest.skip("PyTorch sees no GPU", allow_module_level=True)
 
 import helpers  # noqa: E402
-from five_steps_here import five_steps  # noqa: E402
+from five_steps_here import five_steps, taken  # noqa: E402
 from helpers import compare  # noqa: E402
 
 PACKAGE = pathlib.Path(five_steps.__file__).parent
@@ -31,15 +29,12 @@ def problem(*sizes, dtype=torch.bfloat16, keys=None):
     return [random(*(sizes if i == 0 or keys is None else keys), dtype=dtype, seed=i) for i in range(3)]
 
 
-def exact(a):
-    return a.double().cpu().numpy() if torch.is_tensor(a) else a
-
-
 def agrees(got, q, k, v, **options):
     """o and lse are those of the definition."""
-    want = helpers.attention(*map(exact, (q, k, v)), **{n: exact(a) for n, a in options.items()})
-    compare(exact(got[0]), want[0], ALLOWED[got[0].dtype])
-    compare(exact(got[1]), want[1], 2e-3, what="lse")
+    want = helpers.attention(*map(taken, (q, k, v)), **{
+        n: taken(a) if torch.is_tensor(a) else a for n, a in options.items()})
+    compare(taken(got[0]), want[0], ALLOWED[got[0].dtype])
+    compare(taken(got[1]), want[1], 2e-3, what="lse")
 
 
 def in_threads(work, arguments):
@@ -110,9 +105,8 @@ def test_a_page_or_row_that_does_not_exist_stops_the_device(numbers):
     code = ("import torch, five_steps\nat = lambda a: torch.tensor(a, device='cuda')\n"
             "new, pools = at(1.0).expand(2, 1, 2, 8), [at(0.0).expand(3, 2, 4, 8).clone() for _ in 'kv']\n"
             f"five_steps.append(new, new, *pools, at({numbers})\ntorch.cuda.synchronize()")
-    made = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-                          capture_output=True, text=True, check=False)
-    assert made.returncode and "device-side assert" in made.stderr, made.stderr
+    made = helpers.run(sys.executable, "-c", code, env={"PYTHONPATH": PACKAGE.parent}, want=None)
+    assert made.code and "device-side assert" in made.err, made
 
 
 def test_threads_that_have_called_nothing_before():

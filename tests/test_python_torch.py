@@ -56,7 +56,10 @@ def both_ways(monkeypatch, function, *arrays, **options):
 
 @pytest.mark.parametrize("options", [
     {}, {"causal": True, "scale": 0.3}, {"window": [3, 1], "softcap": 2.0}, {"layout": "blhd"},
-    {"sinks": torch.randn(4)}, {"bias": torch.randn(9, 13)}, {"sinks": torch.randn(4), "layout": "blhd"},
+    {"sinks": torch.randn(4)}, {"sinks": torch.randn(4), "layout": "blhd"},
+    *({"bias": torch.randn(shape)} for shape in ((9, 13), (4, 9, 13), (1, 4, 1, 13), (1, 13))),
+    *({"bias": torch.rand(shape) > 0.3} for shape in ((9, 13), (2, 1, 1, 13))),
+    {"bias": torch.randn(2, 4, 9, 20)[..., :13]},
     {"cu_seqlens_q": SUMS_Q, "cu_seqlens_k": SUMS_K, "max_seqlen_q": 9, "max_seqlen_k": 13}], ids=list)
 def test_plain_calls_take_the_quick_way(monkeypatch, options):
     q, k, v = problem()
