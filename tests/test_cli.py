@@ -17,8 +17,8 @@ def save_qkv():
     save("q.npy", normal(4, 3, 8)), save("k.npy", normal(2, 5, 8)), save("v.npy", normal(2, 5, 6))
 
 
-def names():
-    return sorted(str(path) for path in pathlib.Path().iterdir())
+def contents():
+    return {path.name: path.read_bytes() for path in pathlib.Path().iterdir() if path.is_file()}
 
 
 # --- What is printed. ---
@@ -45,7 +45,7 @@ def test_f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for():
         result = stage(5, *QKV, "--device", "cpu", "--variant", "tensor_cores", *options.split(),
                        want=code)
         assert want in result.out + result.err
-        assert ("o.npy" in names()) == (code == 0)
+        assert ("o.npy" in contents()) == (code == 0)
 
 
 @pytest.mark.parametrize("number", range(1, 5))
@@ -68,7 +68,7 @@ def test_help_and_version_follow_every_verb(number):
             assert want in result.out and STAGES[number - 1] in result.out and not result.err
     for wrong in ["run --helping", "--helping", "list --version=1", "-v"]:
         refused(number, *wrong.split())
-    assert not names()
+    assert not contents()
 
 
 @pytest.mark.parametrize("number", EVERY)
@@ -212,10 +212,6 @@ def save_misfits():
         pathlib.Path(name).write_text("old")
 
 
-def contents():
-    return {path.name: path.read_bytes() for path in pathlib.Path().iterdir() if path.is_file()}
-
-
 @pytest.mark.parametrize("number", EVERY)
 def test_bad_use_exits_2_names_the_culprit_and_touches_nothing(number):
     save_misfits()
@@ -236,7 +232,7 @@ def test_scratch_that_does_not_fit_is_refused(number, variant):
         save(f"{name}.npy", np.zeros((300000, 1)))
     result = stage(number, *QKV, "--variant", variant, want=2)
     assert "scratch of 720 GB does not fit" in result.err and result.err.count("\n") == 1
-    assert "o.npy" not in names()
+    assert "o.npy" not in contents()
 
 
 def test_variant_that_cannot_do_the_problem_is_refused():
