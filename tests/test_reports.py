@@ -97,6 +97,17 @@ def test_what_all_lines_of_a_file_say_stands_once_below(made):
 
 # --- Figures. ---
 
+def test_a_figure_without_its_data_is_named_and_the_others_are_drawn(capsys):
+    lines = (ROOT / "notes/results/cpu.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    at = lines[0].split(",").index("seqlen_q")
+    pathlib.Path("results").mkdir()
+    pathlib.Path("results/cpu.csv").write_text("".join(line for line in lines if line.split(",")[at] in ("seqlen_q", "256", "1024")))
+    names = [name for name in plot.FIGURES if name != "map"]
+    assert plot.main(["--results", "results", *names]) == 0
+    said = capsys.readouterr().out
+    assert said.count("\n") == len(names) and "arc.png" in said and "roofline_cpu not drawn: no variant" in said, said
+
+
 @pytest.mark.parametrize("options", [["map", "--program", BUILD / "03_online_softmax"], ["arc", "roofline_cpu"]])
 def test_figures_are_drawn_and_are_the_same_again(options):
     for out in ("one", "two"):

@@ -183,7 +183,7 @@ def roofline_cpu(data):
     rows = data.rows[data.rows.device == "cpu"]
     known, lines = square_lines(rows, 64), []
     last = [line[-1] for line in known.values() if len(line) > 2]
-    for stage in sorted({stage for stage, _ in known} & {*"1234"}):
+    for stage in sorted({row.stage for row in need(last, "no variant at three lengths or more")} & {*"1234"}):
         best = [plainest(last, stage).variant, fastest(last, stage).variant]
         lines += [(known[stage, name], f"{stage} {name}", COLOURS[stage],
                    "o--" if name == best[0] else "o-") for name in dict.fromkeys(best)]
@@ -198,7 +198,7 @@ def roofline_gpu(data):
     for dtype, title in (("f32", "float32"), ("bf16", "bfloat16")):
         rows = gpu[gpu.dtype == dtype]
         known = square_lines(rows, 128)
-        rungs = [("5", name) for name in RUNGS if ("5", name) in known]
+        rungs = need([("5", name) for name in RUNGS if ("5", name) in known], f"no rung in {dtype}")
         rungs = dict.fromkeys(rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1))
         lines = [(known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-") for key in rungs]
         lines += [(line, name_of(line[0]), COLOURS["peer"], "o--") for key, line in known.items() if key[0] == "peer"]
