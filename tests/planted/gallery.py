@@ -193,7 +193,7 @@ def main():
     bugs.sort(key=lambda bug: (bug.by_test, bug.program, bug.source, bug.name))
     tree = helpers.BUILD / "gallery/tree"
     copy_tree(tree)
-    print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
+    print(f"gallery: bugs to plant: {len(bugs)}; building the sound programs", flush=True)
     path, new = out / "stories.csv", {}
     record = read_record(path) if path.exists() else {}
     for target in dict.fromkeys(bug.target for bug in bugs):
@@ -205,7 +205,7 @@ def main():
                 write_results(path, record | new, every)
     survived = [name for name, row in new.items() if not row[MEANT]]
     blind = sum(row["naive check"] == "passes" for row in new.values())
-    print(f"{len(bugs) - len(survived)} bugs caught, {len(survived)} not" +
+    print(f"caught: {len(bugs) - len(survived)}, not caught: {len(survived)}" +
           ("" if options.quick else f"; {blind} of them pass a naive check"))
     if survived:
         fail(1, "not caught as meant: " + ", ".join(survived))

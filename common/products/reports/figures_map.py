@@ -33,6 +33,8 @@ def attention(data):
         raise NoData("--program names the stage program that computes it")
     try:
         maps = attention_map(program, fixture)
+        if not 0 <= head < len(maps):
+            raise NoData(f"no head {head}; there are 0 to {len(maps) - 1}")
         p = maps[head]
         tokens = (fixture / "tokens.txt").read_text(encoding="utf-8").split()
         model = re.search(r"\*\*Model\*\*: [\w-]+/(\S+),",
