@@ -136,11 +136,9 @@ def _new_keys(new, pools, page_table, seqlen_k, layout, scales):
     if getattr(seqlen_k, "ndim", 0):
         kind.check("seqlen_k", seqlen_k, kind.i32, "[batch]", (batch,))
         seqlen_k = kind.to(seqlen_k, kind.i32) if seqlen_k.itemsize < 4 else seqlen_k
-        lengths = seqlen_k[:, None]
-    else:
-        seqlen_k = seqlen_k if is_tensor(seqlen_k) else whole("seqlen_k", seqlen_k, 0)
-        lengths = each * 0 + seqlen_k
-    rows = kind.to(lengths, kind.i64) + kind.range(n, new[0])
+    elif not is_tensor(seqlen_k):
+        seqlen_k = whole("seqlen_k", seqlen_k, 0)
+    rows = kind.to(kind.range(n, new[0]), kind.i64) + (seqlen_k[:, None] if getattr(seqlen_k, "ndim", 0) else seqlen_k)
     known = kind.knows(new[0]) and batch * n
     if known and not 0 <= int(rows.min()) <= int(rows.max()) < size * table.shape[1]:
         raise FiveStepsError(f"seqlen_k and {n} new keys reach {int(rows.max()) + 1}; the pages of a "
