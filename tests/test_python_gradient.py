@@ -158,10 +158,13 @@ def test_softmax_and_merge(device):
 
 # --- PyTorch around it. ---
 
-def test_compiled_and_checkpointed():
-    """The same bits from torch.compile's graph and a checkpoint."""
+@pytest.mark.parametrize("name", ["", "alibi_slopes", "bias"])
+def test_compiled_and_checkpointed(name):
+    """The same bits from torch.compile's graph and a checkpoint, which gives what is saved once."""
+    more = {name: torch.ones(4) if "slopes" in name else torch.ones(9, 13, requires_grad=True)} if name else {}
+
     def f(q, k, v):
-        o = five_steps.attention(2 * q, k, v, causal=True)
+        o = five_steps.attention(2 * q, k, v, causal=True, **more)
         return (five_steps.softmax(o) * o).sum()
     leaves = problem()
     want = torch.autograd.grad(f(*leaves), leaves)

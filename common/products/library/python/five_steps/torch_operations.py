@@ -158,12 +158,20 @@ def _save_attention(ctx, inputs, output):
 def _attention_gradient(ctx, d_o, d_lse):
     """A gradient of lse only lowers D_i = do_i . o_i by d_lse_i.  So does another column in which
     v is 0, o is 1 and d_o is -d_lse; there are eight, for kernels that load 16 bytes."""
-    o, lse, q, k, v, bias, sinks, *more = ctx.saved_tensors
+    o, lse, *arrays = ctx.saved_tensors  # a checkpoint gives them once
+    q, k, v, bias, sinks, *more = arrays
+    is_learned = bias is not None and bias.requires_grad
+    if not (ctx.options or is_learned or torch.is_grad_enabled()) and d_lse is None and _is_plain((d_o,)):
+        *given, invariant, fixed = ctx.given
+        fixed = bool(invariant or fixed or torch.are_deterministic_algorithms_enabled())
+        results = _tried(quick.gradients, d_o, o, lse, arrays, (*given, False, fixed))
+        if results:
+            return (*results[:3], None, results[3], None, None, None)
     if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
         raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; ask for one gradient at a time")
-    options = ctx.options or attention_options((q, k, v, bias, sinks, *more), *ctx.given)
+    options = ctx.options or attention_options(arrays, *ctx.given)
     d_o, width, d_bias = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1], None
-    if bias is not None and bias.requires_grad:
+    if is_learned:
         d_o_t, o_t, *rows = (_turned(a, options[-1]) for a in (d_o, o, q, k, v))
         d_bias = bias_gradient((d_o_t, o_t, lse, *rows), d_lse, bias, options)
     if d_lse is not None:
@@ -195,14 +203,6 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
 
     @staticmethod
     def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
-        if d_lse is None and not torch.is_grad_enabled() and _is_plain((d_o,)):
-            o, lse, *arrays = ctx.saved_tensors
-            *given, invariant, fixed = ctx.given
-            fixed = invariant or fixed or torch.are_deterministic_algorithms_enabled()
-            if arrays[3] is None or not arrays[3].requires_grad:
-                results = _tried(quick.gradients, d_o, o, lse, arrays, (*given, False, bool(fixed)))
-                if results:
-                    return None, *results[:3], None, results[3], None, None, None
         return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
 
 
