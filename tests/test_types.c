@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "problem/convert.h"
 #include "problem/dtype.h"
 #include "vector/half.h"
 
@@ -133,6 +134,31 @@ Test(types, nan_stays_quiet_and_keeps_its_sign)
             float wide = widened(t, u);
             cr_assert(isnan(wide) && (f32_bits(wide) & 0x400000) && narrowed(t, wide) == (u | quiet),
                       "%s %04x: widened to %08x", t->name, u, f32_bits(wide));
+        }
+    }
+}
+
+/* Vectors, and what is left of a row, against one number at a time. */
+Test(types, a_row_is_converted_as_its_numbers_are)
+{
+    enum { N = 0x10000 - 3 };
+    static const uint32_t lower[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    static float x[N];
+    static uint16_t y[N], one;
+    for (enum dtype type = F16; type <= BF16; type++) {
+        for (size_t n = 0; n < sizeof lower / sizeof *lower; n++) {
+            for (uint32_t u = 0; u < N; u++) x[u] = f32_from_bits(u << 16 | lower[n]);
+            narrow_row(type, x, 1, N, y);
+            for (size_t u = 0; u < N; u++) {
+                store_number(type, &one, 0, x[u]);
+                cr_assert(y[u] == one, "%a: got %04x, want %04x", (double)x[u], y[u], one);
+            }
+        }
+        for (size_t u = 0; u < N; u++) y[u] = (uint16_t)u;
+        widen_row(type, y, N, x);
+        for (size_t u = 0; u < N; u++) {
+            float want = load_number(type, y, u);
+            cr_assert(isnan(want) ? isnan(x[u]) : f32_bits(x[u]) == f32_bits(want), "%04zx: got %a", u, (double)x[u]);
         }
     }
 }

@@ -48,8 +48,11 @@ static inline void narrow_row(enum dtype type, const float *from, float factor, 
 {
     uint16_t *half = to;
     size_t c = 0;
-    if (type == BF16)
-        for (; c < n; c++) half[c] = float_to_bfloat(from[c] * factor);
+#if LANES == 16
+    for (; type == BF16 && c + LANES <= n; c += LANES)
+        vstore_bfloat(half + c, vload(from + c) * factor);
+#endif
+    for (; type == BF16 && c < n; c++) half[c] = float_to_bfloat(from[c] * factor);
 #if HAS_HALF
     for (; type == F16 && c + LANES <= n; c += LANES)
         vstore_half(half + c, vload(from + c) * factor);
