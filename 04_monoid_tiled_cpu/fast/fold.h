@@ -271,12 +271,16 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
     return x;
 }
 
-/* 0 when some x[c] is NaN or infinite: times 0 that is NaN.   n  whole vectors */
+/* 0 when some x[c] is NaN or infinite: times 0 that is NaN.  Four sums, as in column_max().
+ *   n  whole vectors */
 static int all_finite(const float *x, size_t n)
 {
-    vfloat zero = vset(0);
-    for (size_t c = 0; c < n; c += LANES) zero = vfma(vload(x + c), vset(0), zero);
-    return vsum(zero) == 0;
+    vfloat zero[UNROLL_MOST] = {{0}};
+    size_t c = 0;
+    for (; c + 4 * LANES <= n; c += 4 * LANES)
+        UNROLL(u, 4, zero[u] = vfma(vload(x + c + u * LANES), vset(0), zero[u]));
+    for (; c < n; c += LANES) zero[0] = vfma(vload(x + c), vset(0), zero[0]);
+    return vsum(zero[0] + zero[1] + (zero[2] + zero[3])) == 0;
 }
 
 /* o (head_dim_v) = factor sum / l, in the problem's type */
