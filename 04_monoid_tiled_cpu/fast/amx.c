@@ -9,6 +9,7 @@
  *
  * Four tiles hold sums, two a and two b: four products for four loads.  In gdb a tile is a
  * variable of the model (amx_model.h), which executes the same code on any machine. */
+#define LEAST_WORK (1 << 19) /* few: packing takes as long as 4 times as many, and so threads pay earlier */
 #include "bf16.h"
 
 #ifdef MODEL /* tests/test_amx.c */

@@ -1,5 +1,6 @@
 /* bf16.h: attention in bf16 by the fold of fold.h; amx.c and dot_bf16.c include it and give it
- * block_product(), tiles_begin() and tiles_end().  It is compiled with their instructions.
+ * block_product(), tiles_begin() and tiles_end(), and LEAST_WORK: to wake a second thread takes longer
+ * than fewer flops do.  It is compiled with their instructions.
  *
  *     s^T [keys, 32] = k [keys, d] . q^T [d, 32]          o^T [dv, 32] += v^T [dv, keys] . p^T
  *
@@ -21,7 +22,6 @@
 #define KEY_STEP 32      /* what one step of a product sums over: 16 pairs */
 #define COLS_STEP 16
 #define ENOUGH_TASKS 32
-#define LEAST_WORK (1 << 21) /* flops; to wake a second thread takes longer than fewer do */
 #define LOG2_M 1
 #define NATURAL_M 0x1.62e43p-1f
 #define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */
@@ -44,6 +44,7 @@ struct scratch {
     uint32_t *q;       /* (4, d / 2, PANEL) pairs */
     uint16_t *k;       /* (Bc, d): a block that memory has not in whole steps; rows of q */
     const uint16_t *vt;/* v^T of the tile's keys, (steps, cols, 32); of all threads */
+    int has_sums[Br / PANEL]; /* of each panel: until then its sums are 0, and nobody reads or clears them */
 };
 
 static size_t whole_dim(const struct problem *p) { return round_up(p->head_dim, KEY_STEP); }
@@ -95,9 +96,9 @@ static struct scratch scratch_at(const struct problem *p, const struct plan *pla
 /* v^T of the keys first .. first + 31: (cols, 32), 0 beyond head_dim_v and where a key is not one
  * of `seen`. */
 static void pack_values(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                        const struct sequence *s, size_t kv, struct key_range seen, size_t first,
-                        uint16_t *vt)
+                        const struct sequence *s, size_t kv, struct key_range seen, size_t first)
 {
+    uint16_t *vt = values_of(p, a, plan, s, kv) + first * plan->cols;
     size_t dv = p->head_dim_v, begin = larger(first, seen.first) - first;
     size_t end = smaller(first + KEY_STEP, seen.end) - first;
     const uint16_t *v[KEY_STEP];
@@ -113,29 +114,33 @@ static void pack_values(const struct problem *p, const struct arrays *a, const s
     }
 }
 
-/* v^T of all groups, by all threads of a team. */
+/* Is v^T of a key head used by one tile alone?  Then the tile packs it, from and into a near cache, and no
+ * thread waits for the others. */
+static int packs_alone(const struct plan *plan, size_t seqlen_q) { return tiles_of(plan->group, seqlen_q) == 1; }
+
+/* v^T of all other groups, by all threads of a team. */
 static void prepare(const struct problem *p, const struct arrays *a, const struct plan *plan,
                     const struct worker *me)
 {
+    if (packs_alone(plan, p->seqlen_q)) return;
     size_t steps = longest_steps(p), n = p->batch * p->heads_kv * steps;
     for (size_t i = n * me->number / me->threads; i < n * (me->number + 1) / me->threads; i++) {
         struct sequence s = sequence_of(p, a, i / steps / p->heads_kv);
         size_t kv = i / steps % p->heads_kv, first = i % steps * KEY_STEP;
         struct key_range seen = {0, 0};
-        if (s.seqlen_q)
+        if (s.seqlen_q && !packs_alone(plan, s.seqlen_q))
             seen = some_row_sees(mask_of_lengths(p, s.seqlen_q, s.seqlen_k), 0, s.seqlen_q);
         if (first >= seen.end || first + KEY_STEP <= seen.first) continue;
-        pack_values(p, a, plan, &s, kv, seen, first,
-                    values_of(p, a, plan, &s, kv) + first * plan->cols);
+        pack_values(p, a, plan, &s, kv, seen, first);
     }
     wait_for_team(me);
 }
 
-/* The panels of q (4, d / 2, PANEL): rows as columns, in pairs along d; sums of 0. */
+/* The panels of q (4, d / 2, PANEL): rows as columns, in pairs along d. */
 static void pack_queries(const struct tile *t, struct scratch *w)
 {
     size_t d = t->p->head_dim, whole_d = whole_dim(t->p), rows = round_up(t->n_rows, PANEL);
-    memset(w->sums, 0, rows * t->plan->cols * sizeof(float));
+    memset(w->has_sums, 0, sizeof w->has_sums);
     w->vt = values_of(t->p, t->a, t->plan, &t->s, t->kv);
     memset(w->k, 0, rows * whole_d * sizeof *w->k);
     struct query q = query_of(t, 0);
@@ -243,15 +248,17 @@ static void values_product(const struct tile *t, const struct keys *keys, size_t
 {
     size_t cols = t->plan->cols;
     float *sums = w->sums + row * cols;
+    int add = w->has_sums[row / PANEL];
     (void)n_rows, (void)x;
-    for (size_t i = 0; i < PANEL; i += LANES) {
+    w->has_sums[row / PANEL] = 1;
+    for (size_t i = 0; add && i < PANEL; i += LANES) {
         vfloat factor = vload(w->correction + i);
         if (!vany(vless(factor, vset(1)))) continue;
         for (size_t c = 0; c < cols; c++)
             vstore(sums + c * PANEL + i, vload(sums + c * PANEL + i) * factor);
     }
     block_product(cols, n / KEY_STEP, (const uint32_t *)(const void *)keys->v, KEY_STEP / 2,
-                  cols * KEY_STEP / 2, (const uint32_t *)(const void *)w->s, sums, 1);
+                  cols * KEY_STEP / 2, (const uint32_t *)(const void *)w->s, sums, add);
 }
 
 #include "fold.h"
@@ -261,13 +268,19 @@ static void fold_bf16(const struct tile *t, size_t begin, size_t end, struct sta
                       struct scratch *w)
 {
     size_t cols = t->plan->cols;
+    if (packs_alone(t->plan, t->s.seqlen_q))
+        for (size_t j = begin / KEY_STEP * KEY_STEP; j < end; j += KEY_STEP)
+            pack_values(t->p, t->a, t->plan, &t->s, t->kv, t->some_see, j);
     fold_tile(t, begin, end, x, w);
-    for (size_t r = 0; r < t->n_rows; r += 16)
-        for (size_t c = 0; c < cols; c += 16) {
-            const float *rows[16], *panel = w->sums + r / PANEL * PANEL * cols + r % PANEL;
+    for (size_t r = 0; r < t->n_rows; r += 16) {
+        const float *rows[16], *panel = w->sums + r / PANEL * PANEL * cols + r % PANEL;
+        size_t seen = w->has_sums[r / PANEL] ? cols : 0;
+        for (size_t c = 0; c < seen; c += 16) {
             for (size_t i = 0; i < 16; i++) rows[i] = panel + (c + i) * PANEL;
             transpose_rows(rows, 16, x->o + r * cols + c, cols);
         }
+        if (!seen) memset(x->o + r * cols, 0, 16 * cols * sizeof(float));
+    }
 }
 
 static void tiles_begin(void);

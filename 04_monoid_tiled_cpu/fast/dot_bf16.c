@@ -4,6 +4,7 @@
  * The micro-kernel is that of microkernel.c: sums stay in registers, a is broadcast, b is a
  * vector.  Where the instruction is missing its model computes the same with shifts and
  * multiply-adds: tests/test_dot_bf16.c runs it. */
+#define LEAST_WORK (1 << 21)
 #include "bf16.h"
 
 #ifdef MODEL /* tests/test_dot_bf16.c */

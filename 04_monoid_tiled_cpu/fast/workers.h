@@ -13,13 +13,13 @@ struct worker {
 typedef void worker_function(const struct problem *p, const struct arrays *a,
                              const struct plan *plan, const struct worker *me);
 
-/* Every thread of a team works.  A team of one is none: to make it OpenMP takes
+/* Every thread of a team works, of one task a team of one.  That is none: to make it OpenMP takes
  * as long as a head of 16 keys does. */
 static void in_team(int threads, worker_function *work, const struct problem *p,
                     const struct arrays *a, const struct plan *plan)
 {
     size_t taken[2] = {0, 0};
-    if (threads == 1) {
+    if (threads == 1 || plan->tiles * plan->parts == 1) {
         work(p, a, plan, &(struct worker){0, 1, taken});
         return;
     }
