@@ -273,7 +273,7 @@ static void set_fields(struct five_steps_attention_problem *p, PyObject *fields)
 }
 
 /* attention(address of a problem with its options, order_q, order_k, keys, q, k, v, bias or None, fields,
- * with_lse) gives (o, lse or None), or None. */
+ * with_lse) gives (o, lse or None), or None.  with_lse None: nothing is computed. */
 static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
@@ -281,6 +281,7 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
     struct five_steps_attention_problem p =
         *(const struct five_steps_attention_problem *)PyLong_AsVoidPtr(a[0]);
     enum order order_q = (enum order)PyLong_AsLong(a[1]), order_k = (enum order)PyLong_AsLong(a[2]);
+    size_t bytes;
     struct rows q, k, v;
     PyObject *o = NULL, *lse = Py_None, *both = NULL;
     Py_INCREF(lse);
@@ -289,7 +290,8 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
         describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])) && describe_bias(&p, &q, a[7]))
         o = make_o(&q, order_q, v.width, &p);
     if (o && a[9] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
-    if (o && lse && !run(&p, &q, FORWARD)) both = PyTuple_Pack(2, o, lse);
+    if (o && lse && !(a[9] == Py_None ? ask(&p, q.t.device, FORWARD, &bytes) : run(&p, &q, FORWARD)))
+        both = PyTuple_Pack(2, o, lse);
     Py_XDECREF(o);
     Py_XDECREF(lse);
     if (both) return both;

@@ -197,21 +197,21 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
         writes, seqlen_k = _new_keys((k_new, v_new), (k_pages, v_pages), page_table, seqlen_k, layout,
                                      (k_scale, v_scale))
         if kind_of({"q": q}).knows(q):
-            _step(arrays, seqlen_k, *more, computes=False)
+            _step(arrays, seqlen_k, *more, None)
         for pool, at, rows in writes:
             pool[at] = rows
-    o, lse = _step(arrays, seqlen_k, *more, return_lse=bool(return_lse))
+    o, lse = _step(arrays, seqlen_k, *more, bool(return_lse))
     return (o, lse) if return_lse else o
 
 
-def _step(arrays, seqlen_k, max_seqlen_k, given, scales, out, return_lse=False, computes=True):
-    """o and lse of decode(); without `computes` all is checked, and nothing is written."""
+def _step(arrays, seqlen_k, max_seqlen_k, given, scales, out, return_lse):
+    """o and lse of decode().  return_lse None: all is checked, and nothing is computed."""
     (q, k_pages, v_pages, page_table, sinks, slopes), codes, lengths = arrays, None, None
     unscaled = scales[0] is scales[1] is scales[2] is None
     if not unscaled or eight_bits.is_coded(q, k_pages, v_pages):
         codes = eight_bits.check(q, k_pages, v_pages, scales)
         q = eight_bits.as_numbers(kind_of({"q": q}), q)
-    if computes and is_tensor(q) and scales[0] is None and out is None and slopes is None:
+    if is_tensor(q) and scales[0] is None and out is None and slopes is None:
         results = torch_operations().repeated_decode((q, k_pages, v_pages, page_table, sinks), seqlen_k,
                                                      max_seqlen_k, given, scales[1:], return_lse)
         if results:
@@ -227,11 +227,11 @@ def _step(arrays, seqlen_k, max_seqlen_k, given, scales, out, return_lse=False, 
             1 if layout == "pages_first" else 2])
     arrays = q, k_pages, v_pages, page_table, sinks, slopes, lengths
     options = whole("seqlen_k", seqlen_k, 0), *options
-    if computes and is_tensor(q) and codes is None:
+    if return_lse is not None and is_tensor(q) and codes is None:
         return torch_operations().decode(arrays, options, out)
     call = decode_call(torch_operations().cast_for_decode(arrays) if is_tensor(q) and codes is None else arrays,
                        *options, out, codes, scales)
-    return call.compute() if computes else call.check()
+    return call.check() if return_lse is None else call.compute()
 
 
 def _lengths(kind, lengths, longest, room):

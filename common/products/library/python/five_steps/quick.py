@@ -141,7 +141,7 @@ def gradients(d_o, o, lse, arrays, given):
 
 def decode(arrays, keys, longest, given, scales, return_lse):
     """The same of a decoding step.  keys: a number, or of each sequence; longest: of these.  scales: of
-    k and v in 8 bits."""
+    k and v in 8 bits.  return_lse None: it is only asked, o is not computed."""
     q, k, v, table, sinks = arrays
     if k is None or v is None or type(given[1]) not in _WHOLE:
         return None
