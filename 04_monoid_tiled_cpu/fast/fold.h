@@ -84,8 +84,7 @@ static void add_bias(const struct tile *t, size_t row, size_t n_rows, size_t j0,
     }
 }
 
-/* Multiplies by unit, adds the bias in units of m, and hides what is masked (-INFINITY, whatever was
- * computed).
+/* Multiplies by unit, and hides what is masked (-INFINITY, whatever was computed).
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
 static void mask_scores(const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
                         float unit, float *s)
@@ -95,10 +94,6 @@ static void mask_scores(const struct tile *t, size_t row, size_t n_rows, size_t 
         struct key_range sees = r < n_rows ? row_sees(t, row + r) : (struct key_range){0, 0};
         first[r] = (float)smaller(larger(sees.first, j0) - j0, n);
         end[r] = (float)smaller(larger(sees.end, j0) - j0, n);
-    }
-    if (t->p->has_bias) {
-        add_bias(t, row, n_rows, j0, n, unit, s);
-        unit = 1;
     }
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < PANEL; i += LANES) {
@@ -167,8 +162,9 @@ static float panel_scores(const struct tile *t, const struct panel *panel,
         cap_scores(w->s, n * PANEL, unit, p->softcap);
         unit = 1;
     }
-    int now = p->has_bias || !(unit > FLT_MIN); /* -INFINITY times 0 would be NaN */
-    if (!p->has_bias) unit *= LOG2E / LOG2_M;
+    if (p->has_bias) add_bias(t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
+    unit = p->has_bias ? 1 : unit * (LOG2E / LOG2_M);
+    int now = !(unit > FLT_MIN); /* -INFINITY times 0 would be NaN */
     if (now || keys->j < sight->all.first || keys->j + n > sight->all.end)
         mask_scores(t, panel->row, panel->n_rows, keys->j, n, now ? unit : 1, w->s);
     if (now) unit = 1;
