@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """train.py: a small language model trained with our attention, beside PyTorch's from the same seed.
 
-    python3 common/products/library/models/train.py [--device cuda] [--steps 200] [--csv FILE] [--write 200]
+    make library; python3 common/products/library/models/train.py [--device cuda] [--steps 200] [--csv FILE] [--write 200]
 
 A decoder of 4 layers and 4 heads of 32 reads characters: the READMEs and notes of this repository.
 Both attentions see the same pieces of text in the same order.  A step rounds differently, and what
@@ -79,12 +79,12 @@ def ours(_layer, q, k, v):
 
 
 def train(attend, steps, device="cpu"):
-    """Weights after `steps` steps of Adam, the loss of each in nats a character, and the seconds."""
+    """Weights after `steps` steps of Adam, the loss of each in nats per character, and the seconds."""
     torch.manual_seed(1)
     data = torch.tensor(list(corpus().encode()))
     w = {name: x.to(device).requires_grad_() for name, x in weights().items()}
     adam = torch.optim.AdamW(w.values(), lr=4e-3, betas=(0.9, 0.98), weight_decay=0.01)
-    rate = torch.optim.lr_scheduler.OneCycleLR(adam, 4e-3, max(steps, 1), pct_start=0.1)
+    rate = torch.optim.lr_scheduler.OneCycleLR(adam, 4e-3, max(steps, 11), pct_start=0.1)
     losses, begin = [], time.perf_counter()
     for step in range(steps):
         at = torch.randint(len(data) - LENGTH - 1, (PIECES,))
@@ -98,7 +98,7 @@ def train(attend, steps, device="cpu"):
         rate.step()
         losses.append(loss.item())
         if step % 50 == 49:
-            print(f"step {step + 1}: {losses[-1]:.3f} nats a character", flush=True)
+            print(f"step {step + 1}: {losses[-1]:.3f} nats per character", flush=True)
     return {name: x.detach() for name, x in w.items()}, losses, time.perf_counter() - begin
 
 
@@ -157,7 +157,7 @@ def main():
     runs = {name: train(attend, args.steps, args.device)
             for name, attend in (("five_steps", ours), ("pytorch", pytorch))}
     for name, (_, losses, seconds) in runs.items():
-        print(f"{name}: {losses[-1]:.3f} nats a character after {args.steps} steps, {seconds:.1f} s")
+        print(f"{name}: {losses[-1]:.3f} nats per character after {args.steps} steps, {seconds:.1f} s")
     if args.csv:
         write(args.csv, runs, args.device)
     with torch.no_grad():
