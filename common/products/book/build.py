@@ -183,6 +183,7 @@ def navigation(pages):
             if f"notes/{name}" in rest:
                 rest.remove(f"notes/{name}")
                 groups.setdefault(heading, []).append(f"notes/{name}")
+    groups["Notes"][0] = {"The repository": "repository.md"}  # whose own title is the book's
     return json.dumps([{"Start": "README.md"}, *({x: y} for x, y in (groups | {"About the code": rest}).items())])
 
 
