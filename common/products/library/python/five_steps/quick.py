@@ -113,6 +113,8 @@ def _described(arrays, given):
                          torch.float32)
     if bias is not None and bias.dtype is torch.bool:
         bias = bias.log() if bias.is_cuda else torch.where(bias, *_SEEN_OR_NOT)  # log: one kernel of three
+    elif bias is not None and bias.dtype in (torch.bfloat16, torch.float16):
+        bias = bias.float()
     if packed:
         longest_q, longest_k = given[5:7]
         if not longest_q or not longest_k:
