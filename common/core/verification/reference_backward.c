@@ -127,15 +127,13 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
 }
 
 /* The sink's share of query row: its weight times -D. */
-static void add_sink(struct standard *r, const struct problem *p, const struct row *row,
-                     const struct query *query)
+static void add_sink(struct standard *r, const struct row *row, const struct query *query)
 {
     double sink = (double)query->sink, d = fabs(sink - row->lse);
     if (sink == -INFINITY || !r->answer[ARRAY_DSINKS].n) return;
     double weight = exp(sink - row->lse), of_lse = 4 * ROUNDOFF * fabs(row->lse) * row->D;
     double own = ROUNDOFF * (4 * fabs(sink) + 4 * d + KAPPA) * weight * fabs(row->D);
     double tiny = FLUSH * (1 + fabs(row->D));
-    (void)p;
     add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, own + tiny,
         weight * hypot(row->D_chance, of_lse), 0);
 }
@@ -173,7 +171,7 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
         for (size_t t = 0; t < p->head_dim; t++) weighted[t] = 0;
         score_row(&w, p, &x);
         add_row(r, p, &of, &x, &w, row * p->head_dim, weighted);
-        if (p->has_sinks) add_sink(r, p, &of, &x);
+        if (p->has_sinks) add_sink(r, &of, &x);
     }
     free(weighted);
     free(w.s);
