@@ -59,7 +59,7 @@ def test_class_has_its_marks_and_every_file_says_the_same(place):
     hand_in("none", name="other.c")
     pathlib.Path("late.csv").write_text("student,hours\nlate,25\ntoo_late,73\n")
     said = grade("class", "--late", "late.csv").out
-    assert "7 of" not in said and "8 students, 1 exercises" in said
+    assert "7 of" not in said and "8 students, 1 exercise: " in said
     assert [why(x)[0] for x in ("right", "late", "skeleton", "commented", "bad", "none")] == [10, 10, 0, 0, 0, 0]
     assert 0 < why("half")[0] < 10 and "mask_row" in grades()["students"]["half"]["exercises"][
         "online_step"]["failing_families"]
