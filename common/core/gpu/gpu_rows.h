@@ -164,14 +164,17 @@ template <int PASSES, int EXPS> static struct cost traffic(const struct problem 
     return {.passes = PASSES, .bytes = PASSES * n * (double)dtype_size(p->dtype), .exps = EXPS * n};
 }
 
+/* f((T *)NULL) with the type's T. */
+template <class F> static inline void with_element(enum dtype type, F f)
+{
+    if (type == F32) f((float *)NULL);
+    else if (type == F16) f((__half *)NULL);
+    else f((__nv_bfloat16 *)NULL);
+}
+
 /* f((const T *)x, (T *)y) with the element type T of the problem. */
 template <class F>
 static inline void with_type(const struct problem *p, const struct arrays *a, F f)
 {
-    if (p->dtype == F32)
-        f((const float *)a->x, (float *)a->y);
-    else if (p->dtype == F16)
-        f((const __half *)a->x, (__half *)a->y);
-    else
-        f((const __nv_bfloat16 *)a->x, (__nv_bfloat16 *)a->y);
+    with_element(p->dtype, [&]<class T>(T *) { f((const T *)a->x, (T *)a->y); });
 }

@@ -126,14 +126,6 @@ void no_keys_kernel(struct problem p, T *o, float *lse, const float *sinks, size
     for (size_t c = threadIdx.x % WARP; c < p.head_dim_v; c += WARP) o_i[c] = T(0.0f);
 }
 
-/* f((T *)NULL) with the type's T. */
-template <class F> static void with_element(enum dtype type, F f)
-{
-    if (type == F32) f((float *)NULL);
-    else if (type == F16) f((__half *)NULL);
-    else f((__nv_bfloat16 *)NULL);
-}
-
 static cudaLaunchConfig_t a_warp_a_row(size_t rows, void *stream)
 {
     return launch_of((rows + THREADS / WARP - 1) / (THREADS / WARP), THREADS, 0, stream);

@@ -88,9 +88,7 @@ template <class T> static void widen_to(const struct problem *p, const struct ar
 
 void backend_widen(const struct problem *p, const struct arrays *a, enum array i, void *to, enum dtype type)
 {
-    if (type == F32) widen_to(p, a, i, (float *)to);
-    else if (type == F16) widen_to(p, a, i, (__half *)to);
-    else widen_to(p, a, i, (__nv_bfloat16 *)to);
+    with_element(type, [&]<class T>(T *) { widen_to(p, a, i, (T *)to); });
 }
 
 /* ---- Numbers to codes.  A warp has a row, lane l columns PER l ... PER l + PER - 1. ---- */
@@ -217,13 +215,10 @@ template <class T, int PER> static void quantise_rows(const quantised *p)
 
 void backend_quantise(enum dtype type, const quantised *p)
 {
-    auto of_type = [&]<class T>(T) {
+    with_element(type, [&]<class T>(T *) {
         if (p->head_dim == 32) quantise_rows<T, 1>(p);
         else if (p->head_dim == 64) quantise_rows<T, 2>(p);
         else if (p->head_dim == 128) quantise_rows<T, 4>(p);
         else quantise_rows<T, 8>(p);
-    };
-    if (type == F32) of_type(0.0f);
-    else if (type == F16) of_type(__half());
-    else of_type(__nv_bfloat16());
+    });
 }
