@@ -59,7 +59,8 @@ static void cap_scores(float *s, size_t n, float unit, float c)
 }
 
 /* s (n, PANEL) becomes s unit + bias, in units of m, -INFINITY where the bias is; 16 rows and 16 keys
- * at a time, because a row of the bias is a column of s. */
+ * at a time, because a row of the bias is a column of s.  They are fetched two such blocks ahead: 16
+ * rows at once are more than a core follows by itself. */
 static void add_bias(const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
                      float unit, float *s)
 {
@@ -70,16 +71,15 @@ static void add_bias(const struct tile *t, size_t row, size_t n_rows, size_t j0,
             rows[i] = bias_row(t, row + smaller(r + i, n_rows - 1), j0);
         for (size_t j = 0; j < n; j += 16) {
             float bias[16 * 16], *s_j = s + j * PANEL + r;
-            transpose_rows(rows, smaller(n - j, 16), bias, 16);
+            for (size_t i = 0; i < 16; i++) vfetch(rows[i] + j, 32);
+            transpose_rows(rows, j, smaller(n - j, 16), bias, 16);
             for (size_t x = 0; x < smaller(n - j, 16) * 16; x += LANES) {
                 float *at = s_j + x / 16 * PANEL + x % 16;
-                vfloat b = vload(bias + x), sum = vload(at) * unit + b;
+                vfloat b = vload(bias + x), sum = vfma(vload(at), vset(unit), b), in_m = sum;
                 /* a finite score stays visible, a NaN stays NaN */
-                vfloat in_m = vmax(least, sum * (LOG2E / LOG2_M));
-                in_m = vselect(vequal(sum, hidden), hidden, in_m);
-                vstore(at, vselect(vequal(b, hidden), hidden, in_m));
+                if (LOG2E != LOG2_M) in_m = vmax(least, sum * (LOG2E / LOG2_M));
+                vstore(at, vselect(vequal(vmin(sum, b), hidden), hidden, in_m));
             }
-            for (size_t i = 0; i < 16; i++) rows[i] += 16;
         }
     }
 }
