@@ -277,7 +277,7 @@ static void fold_bf16(const struct tile *t, size_t begin, size_t end, struct sta
         size_t seen = w->has_sums[r / PANEL] ? cols : 0;
         for (size_t i = 0; i < 16; i++) rows[i] = panel + i * PANEL;
         for (size_t c = 0; c < seen; c += 16)
-            transpose_rows(rows, c * PANEL, 16, x->o + r * cols + c, cols);
+            transpose_rows(rows, c * PANEL, 16, 1, x->o + r * cols + c, cols);
         if (!seen) memset(x->o + r * cols, 0, 16 * cols * sizeof(float));
     }
 }

@@ -72,7 +72,7 @@ static void add_bias(const struct tile *t, size_t row, size_t n_rows, size_t j0,
         for (size_t j = 0; j < n; j += 16) {
             float bias[16 * 16], *s_j = s + j * PANEL + r;
             for (size_t i = 0; i < 16; i++) vfetch(rows[i] + j, 32);
-            transpose_rows(rows, j, smaller(n - j, 16), bias, 16);
+            transpose_rows(rows, j, smaller(n - j, 16), 1, bias, 16);
             for (size_t x = 0; x < smaller(n - j, 16) * 16; x += LANES) {
                 float *at = s_j + x / 16 * PANEL + x % 16;
                 vfloat b = vload(bias + x), sum = vfma(vload(at), vset(unit), b), in_m = sum;
@@ -279,13 +279,13 @@ static int all_finite(const float *x, size_t n)
     return vsum(zero[0] + zero[1] + (zero[2] + zero[3])) == 0;
 }
 
-/* o (head_dim_v) = factor sum / l, in the problem's type */
+/* o (head_dim_v) = factor / l sum, in the problem's type: a division takes as long as ten products */
 static void write_row(const struct problem *p, struct se x, const float *sum, float factor, void *o)
 {
-    float *row = o;
-    if (p->dtype != F32) narrow_row(p->dtype, sum, se_divide(x, factor), p->head_dim_v, o);
+    float *row = o, share = se_divide(x, factor);
+    if (p->dtype != F32) narrow_row(p->dtype, sum, share, p->head_dim_v, o);
     else
-        for (size_t c = 0; c < p->head_dim_v; c++) row[c] = se_divide(x, sum[c] * factor);
+        for (size_t c = 0; c < p->head_dim_v; c++) row[c] = sum[c] * share;
 }
 
 /* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys

@@ -80,10 +80,7 @@ static void pack_queries(const struct tile *t, struct scratch *w)
                 q[i] = as_floats(p->dtype, q[i], 0, 1, width, w->k + i * width, width, 1);
         }
         for (size_t d = 0; d < width; d += 16)
-            transpose_rows(q, d, smaller(width - d, 16), columns + d * PANEL, PANEL);
-        for (size_t d = 0; d < width; d++)
-            for (float *at = columns + d * PANEL, *end = at + 16; at < end; at += LANES)
-                vstore(at, vload(at) * p->scale);
+            transpose_rows(q, d, smaller(width - d, 16), p->scale, columns + d * PANEL, PANEL);
     }
 }
 

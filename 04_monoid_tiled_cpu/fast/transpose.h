@@ -66,17 +66,19 @@ INLINE void transpose_pairs_of_rows(const uint16_t *from, size_t stride, uint32_
 #endif
 }
 
-/* to (n, 16) from n floats, n <= 16, of 16 rows, from number `at` on. */
-INLINE void transpose_rows(const float *const *rows, size_t at, size_t n, float *to, size_t to_stride)
+/* to (n, 16) = factor times n floats, n <= 16, of 16 rows, from number `at` on. */
+INLINE void transpose_rows(const float *const *rows, size_t at, size_t n, float factor, float *to,
+                           size_t to_stride)
 {
 #if LANES == 16
     vfloat x[6 * UNROLL_MOST];
     UNROLL(h, 2, UNROLL(i, 8, const float *row = rows[8 * h + i] + at;
            x[8 * h + i] = n == 16 ? vload(row) : vload_part(row, n, 0)));
     transpose16(x);
-    UNROLL(h, 2, UNROLL(i, 8, if (8 * h + i < n) vstore(to + (8 * h + i) * to_stride, x[8 * h + i])));
+    UNROLL(h, 2, UNROLL(i, 8, if (8 * h + i < n)
+           vstore(to + (8 * h + i) * to_stride, x[8 * h + i] * factor)));
 #else
     for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < 16; i++) to[t * to_stride + i] = rows[i][at + t];
+        for (size_t i = 0; i < 16; i++) to[t * to_stride + i] = rows[i][at + t] * factor;
 #endif
 }
