@@ -129,16 +129,16 @@ def _described(arrays, given):
 
 def attention(arrays, given, return_lse):
     """o and lse (or None); None: the general way."""
-    problem, order, *more = _described(arrays, given)
-    return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], *more, return_lse)
+    problem, order, bias, fields = _described(arrays, given)
+    return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], bias, fields, return_lse)
 
 
 def gradients(d_o, o, lse, arrays, given):
     """dq, dk, dv and dsinks (or None); None: the general way."""
-    problem, order, *more = _described(arrays, given)
+    problem, order, bias, fields = _described(arrays, given)
     if order == ROWS_HEADS:
         d_o = d_o.transpose(-3, -2)
-    return _tensors.gradients(problem, order, *arrays[:3], *more, o, lse, d_o.contiguous())
+    return _tensors.gradients(problem, order, *arrays[:3], bias, fields, o, lse, d_o.contiguous())
 
 
 def decode(arrays, keys, longest, given, scales, return_lse):
