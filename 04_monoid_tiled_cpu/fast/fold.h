@@ -41,6 +41,7 @@
 
 #include <float.h>
 
+#include "dropout.h"
 #include "monoid.h"
 #include "plan.h"
 #include "problem/convert.h"
@@ -146,6 +147,19 @@ static int weights(float *s, size_t n, size_t n_rows, float unit, const float *m
     return !vany(vequal(fits, vset(0)));
 }
 
+/* Weights that dropout drops become 0, after their sum was formed: l is that of all keys.   s (n, PANEL) */
+static void drop_weights(const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n, float *s)
+{
+    const struct dropout d = dropout_of(t->p);
+    float counts[Bc];
+    for (size_t r = 0; r < n_rows; r++) {
+        struct query q = query_of(t, row + r);
+        kept_keys(&d, (uint32_t)(t->s.batch * t->p->heads_q + q.h), (uint32_t)q.i, (uint32_t)j0, n, counts);
+        for (size_t j = 0; j < n; j++)
+            if (counts[j] == 0) s[j * PANEL + r] = 0;
+    }
+}
+
 /* One panel of a tile: rows row .. row + n_rows - 1, what they see, their aggregates. */
 struct panel { size_t row, n_rows; struct sight sight; float *m, *l; };
 
@@ -200,6 +214,7 @@ static void fold_panel(const struct tile *t, const struct panel *panel, const st
         weights(w->s, whole, n_rows, unit, m, sum);
     }
     for (size_t r = 0; r < n_rows; r++) l[r] = sfma(l[r], correction[r], sum[r]);
+    if (t->p->dropout > 0) drop_weights(t, panel->row, n_rows, keys->j, n, w->s);
     values_product(t, keys, whole, panel->row, n_rows, x, w);
 }
 
@@ -247,7 +262,9 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
 {
     const struct problem *p = t->p;
     struct key_range sees = row_sees(t, row);
-    const void *q = q_of(t, query_of(t, row));
+    const struct query at = query_of(t, row);
+    const struct dropout drops = dropout_of(p);
+    const void *q = q_of(t, at);
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
@@ -261,8 +278,11 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
         float m_new = s > x.m ? s : x.m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(x.m - safe), p_j = sexp(s - safe);
         x.l = sfma(x.l, factor, p_j);
-        add_value(p, factor, o, p_j, &key);
         x.m = m_new;
+        if (is_kept(&drops, (uint32_t)(t->s.batch * p->heads_q + at.h), (uint32_t)at.i, (uint32_t)j))
+            add_value(p, factor, o, p_j, &key);
+        else
+            for (size_t c = 0; c < p->head_dim_v; c++) o[c] *= factor;
     }
     return x;
 }
@@ -313,7 +333,7 @@ static void finish(const struct tile *t, const struct state *x)
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);
             s = with_sink;
         }
-        write_row(p, s, sum, factor, number_at(p->dtype, a->o, query_at(p, &t->s, of_o, q.h, q.i)));
+        write_row(p, s, sum, factor * dropout_of(p).factor, number_at(p->dtype, a->o, query_at(p, &t->s, of_o, q.h, q.i)));
         size_t at = lse_at(p, &t->s, q.h, q.i);
         if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
         if (a->l) a->l[at] = s.l;

@@ -15,6 +15,7 @@
 #include <omp.h>
 
 #include "cost.h"
+#include "dropout.h"
 #include "harness.h"
 #include "problem/layout.h"
 #include "products.h"
@@ -130,9 +131,10 @@ struct tile {
 
 /* s and dp (n) of a row become P and dS, n whole steps.
  *   hide (n)  bias, and -INFINITY for a hidden key; NULL where there is none of both
+ *   counts (n)  what dropout makes of a weight, in dv and dP; NULL: no dropout
  * A row that sees no key has lse = -INFINITY; all its scores are -INFINITY. */
-INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const float *hide, float lse,
-                  float D)
+INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const float *hide,
+                  const float *counts, float lse, float D)
 {
     if (lse == -INFINITY) lse = 0;
     for (size_t j = 0; j < n; j += STEP) {
@@ -151,8 +153,9 @@ INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const flo
                x[u] = (x[u] - lse) * LOG2E);
         vexp2_lockstep(AT_ONCE, x);
         UNROLL(u, AT_ONCE, float *s_u = s + j + u * LANES, *dp_u = dp + j + u * LANES;
-               vstore(s_u, vclear(hidden[u], x[u]));
-               vstore(dp_u, vclear(hidden[u], x[u] * (vload(dp_u) - D) * slope[u])));
+               vfloat w = counts ? vload(counts + j + u * LANES) : vset(1);
+               vstore(s_u, vclear(hidden[u], x[u] * w));
+               vstore(dp_u, vclear(hidden[u], x[u] * (vload(dp_u) * w - D) * slope[u])));
     }
 }
 
@@ -162,12 +165,13 @@ static void weigh_tile(const struct problem *p, const struct arrays *a, const st
 {
     struct key_range all = all_rows_see(t->mask, t->i, t->i + t->n_rows);
     size_t n = round_up(t->n_keys, STEP);
-    int plain = !p->has_bias && p->softcap <= 0 && all.first <= t->j &&
+    const struct dropout d = dropout_of(p);
+    int plain = !p->has_bias && p->softcap <= 0 && !d.below && all.first <= t->j &&
                 t->j + t->n_keys <= all.end;
     for (size_t r = 0; r < t->n_rows; r++) {
-        float *s = w->s + r * Bc, *dp = w->dp + r * Bc, hide[Bc];
+        float *s = w->s + r * Bc, *dp = w->dp + r * Bc, hide[Bc], counts[Bc];
         if (plain) {
-            weigh(s, dp, n, p->scale, 0, NULL, t->lse[r], t->D[r]);
+            weigh(s, dp, n, p->scale, 0, NULL, NULL, t->lse[r], t->D[r]);
             continue;
         }
         struct key_range sees = mask_keys(t->mask, t->i + r);
@@ -176,7 +180,10 @@ static void weigh_tile(const struct problem *p, const struct arrays *a, const st
         for (size_t j = 0; j < n; j++) hide[j] = -INFINITY;
         if (first < end && bias) memcpy(hide + first - t->j, bias + first, (end - first) * 4);
         if (first < end && !bias) memset(hide + first - t->j, 0, (end - first) * 4);
-        weigh(s, dp, n, p->scale, p->softcap, hide, t->lse[r], t->D[r]);
+        if (d.below)
+            kept_keys(&d, (uint32_t)(t->s.batch * p->heads_q + t->h), (uint32_t)(t->i + r), (uint32_t)t->j, n,
+                      counts);
+        weigh(s, dp, n, p->scale, p->softcap, hide, d.below ? counts : NULL, t->lse[r], t->D[r]);
     }
 }
 
@@ -344,7 +351,7 @@ const struct variant gradient_all_cores = {
     .group = IN_BACKWARD,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_DROPOUT,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_BACKWARD, gradient}},

@@ -160,7 +160,7 @@ static void fold_keys(const struct tile *t, size_t begin, size_t end, struct sta
                       struct scratch *w)
 {
     size_t most = k_dtype(t->p) == F32 ? DECODE_FLOATS : DECODE_ROWS;
-    int decode = !t->p->invariant && t->plan->group * t->s.seqlen_q <= most;
+    int decode = !t->p->invariant && t->p->dropout == 0 && t->plan->group * t->s.seqlen_q <= most;
     memset(x->o, 0, t->n_rows * t->plan->cols * sizeof(float));
     (decode ? fold_rows : fold_tile)(t, begin, end, x, w);
 }
@@ -232,19 +232,19 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled", .idea = "tiles of 192 rows",
-    SERVES(TYPE(F32)), .workspace = tiles_workspace, .cost = tiled_cost,
+    SERVES(TYPE(F32), | WITH_DROPOUT), .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
 };
 
 const struct variant tiled_microkernel = {
     .name = "microkernel", .idea = "sums in registers",
-    SERVES(TYPE(F32)), .workspace = tiles_workspace, .cost = tiled_cost,
+    SERVES(TYPE(F32), | WITH_DROPOUT), .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
 };
 
 const struct variant tiled_all_cores = {
     .name = "all_cores", .idea = "tiles on all cores",
-    SERVES(TYPE(F32), | WITH_EIGHT_BITS), .all_cores = 1,
+    SERVES(TYPE(F32), | WITH_EIGHT_BITS | WITH_DROPOUT), .all_cores = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
              {OP_ATTENTION, widened_attention}},
@@ -252,7 +252,7 @@ const struct variant tiled_all_cores = {
 
 const struct variant tiled_widened = {
     .name = "widened", .idea = "keys are widened",
-    SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS), .all_cores = 1,
+    SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS | WITH_DROPOUT), .all_cores = 1,
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, widened_attention}},
 };

@@ -70,8 +70,8 @@ static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x,
 /* S^T becomes P^T and dP^T dS^T, of the warp's 16 keys.  A lane has the keys j and j + 8,
  * and of each eight queries the columns 2 t and 2 t + 1.  What is hidden is set to 0
  * after the exponential: there K may be 0 (beyond seqlen_k), and 2^(0 - lse2) overflow.
- *   BENT  there is a bias or a soft cap */
-template <enum dtype T, class W, bool MASK, bool BENT>
+ *   BENT  there is a bias or a soft cap      DROPS  there is dropout: dv is multiplied by its factor at the end */
+template <enum dtype T, class W, bool MASK, bool BENT, bool DROPS>
 static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename W::scores &dp,
                                                 const typename W::shared &shared,
                                                 const struct gradient<T> &x, int stage, int j,
@@ -85,8 +85,11 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
         if (j + 8 * r >= x.seqlen_k) seen[r].end = 0;
         seen[r].first -= i_0 + 2 * t, seen[r].end -= i_0 + 2 * t;
     }
+    struct four drawn[2]; /* for queries 2 t and 2 t + 1, of each 16 */
 #pragma unroll
     for (int n = 0; n < W::Br / 8; n++) {
+        for (int e = 0; DROPS && n % 2 == 0 && e < 2; e++)
+            drawn[e] = philox(&x.drops, at.head, i_0 + 8 * n + 2 * t + e, j);
         const float2 lse2 = *(const float2 *)&shared.lse2[stage][8 * n + 2 * t];
         const float2 D_i = *(const float2 *)&shared.D_i[stage][8 * n + 2 * t];
 #pragma unroll
@@ -96,7 +99,10 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
             if constexpr (BENT)
                 p = bent_weight(x, s[n][e], at.head, i_0 + 2 * t + query, j + e / 2 * 8, &slope);
             else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
-            float ds = p * (dp[n][e] - (e % 2 ? D_i.y : D_i.x)) * slope;
+            const bool kept = !DROPS || drawn[e % 2].x[n % 2 * 2 + e / 2] >= x.drops.below;
+            const float of_v = !DROPS ? dp[n][e] : kept ? dp[n][e] * x.drops.factor : 0.0f;
+            float ds = p * (of_v - (e % 2 ? D_i.y : D_i.x)) * slope;
+            if (!kept) p = 0.0f;
             if (MASK && (query < seen[e / 2].first || query >= seen[e / 2].end)) p = ds = 0.0f;
             s[n][e] = p, dp[n][e] = ds;
         }
@@ -136,7 +142,7 @@ static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
 
 /* Block ((b * heads_kv + h) * key_tiles + t) * PARTS + i: keys t * Bc ... of key head h of batch
  * b, part i of the columns. */
-template <enum dtype T, class W, bool BENT>
+template <enum dtype T, class W, bool BENT, bool DROPS>
 static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     mma_sync_kernel(const struct gradient<T> x)
 {
@@ -168,9 +174,9 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_rows<T, W>(ds, v, shared.d_o[stage]);
         struct key_range32 all = all_rows_see(x.mask, at.i_0, min(at.i_0 + W::Br, x.seqlen_q));
         if (all.first <= j_0 && j_0 + W::Bc <= all.end)
-            p_and_ds<T, W, false, BENT>(p, ds, shared, x, stage, j, at);
+            p_and_ds<T, W, false, BENT, DROPS>(p, ds, shared, x, stage, j, at);
         else
-            p_and_ds<T, W, true, BENT>(p, ds, shared, x, stage, j, at);
+            p_and_ds<T, W, true, BENT, DROPS>(p, ds, shared, x, stage, j, at);
         add_rows<T, W>(dv, p, shared.d_o[stage] + column * W::Br);
         put_ds<T, W>(shared, ds);
         add_rows<T, W>(dk, ds, shared.q[stage] + column * W::Br);
@@ -180,7 +186,7 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     copies_wait<0>(); /* K and V, should there be no query */
     store_rows<T, W>(x.dk + keys * x.head_dim, dk, j, x.seqlen_k, column, x.head_dim,
                      x.scale);
-    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, column, x.head_dim_v, 1.0f);
+    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, column, x.head_dim_v, x.drops.factor);
 }
 
 /* dq = scale dq_sum in 16 bits; rows are multiples of 8 columns. */
@@ -204,9 +210,10 @@ static void launch(const struct problem *p, const struct arrays *a)
     const size_t blocks = p->batch * p->heads_kv * x.key_tiles * W::PARTS;
     launch_row_sums<T>(x, a->stream);
     CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, n * sizeof(float), (cudaStream_t)a->stream));
-    if (blocks)
-        start(x.bias || x.softcap > 0.0f ? mma_sync_kernel<T, W, true> : mma_sync_kernel<T, W, false>,
-              blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
+    const bool bent = x.bias || x.softcap > 0.0f, drops = x.drops.below;
+    auto kernel = bent ? drops ? mma_sync_kernel<T, W, true, true> : mma_sync_kernel<T, W, true, false>
+                       : drops ? mma_sync_kernel<T, W, false, true> : mma_sync_kernel<T, W, false, false>;
+    if (blocks) start(kernel, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
     if (n) start(scale_dq_kernel<T>, (n / 4 + D_THREADS - 1) / D_THREADS, D_THREADS, 0, a->stream, x);
 }
 
@@ -241,6 +248,6 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, tilin
 GPU_VARIANT(gradient_mma_sync, "tensor cores; S^T",
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_BIAS_STRIDES,
+                WITH_BIAS_STRIDES | WITH_DROPOUT,
     .max_score = INFINITY, .masked_rows = 1, .in_any_order = 1, .refuses = refuses,
     .workspace = workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});

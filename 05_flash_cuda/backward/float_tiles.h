@@ -143,8 +143,10 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
             const int j = j_0 + tx + S::TX * b;
             float slope = 1.0f, z = -INFINITY;
             if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], head, i, j, &slope);
+            const float counts = !x.drops.below || is_kept(&x.drops, head, i, j) ? x.drops.factor : 0.0f;
             s[a][b] = z == -INFINITY ? 0.0f : expf(z - shared.lse[row]);
-            dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] - shared.D_i[row]) * slope;
+            dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] * counts - shared.D_i[row]) * slope;
+            s[a][b] *= counts;
         }
     }
 }
@@ -246,5 +248,5 @@ static const char *float_refuses(const struct problem *p)
 #define FLOAT_GRADIENT                                                                       \
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 75, .types = TYPE(F32),        \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |      \
-                 WITH_BIAS_STRIDES,                                                          \
+                 WITH_BIAS_STRIDES | WITH_DROPOUT,                                           \
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1

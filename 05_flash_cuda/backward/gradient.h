@@ -14,6 +14,7 @@
  * every dq. */
 #pragma once
 
+#include "dropout.h"
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "mask32.h"
@@ -63,6 +64,7 @@ template <enum dtype DTYPE> struct gradient {
     int key_tiles, query_tiles; /* of a head */
     int padded;                 /* queries of whole tiles */
     struct sequences all;       /* where packed ones begin */
+    struct dropout drops;       /* w_ij = 0 or 1 / (1 - p): ds = p (w do . v - D), dv = sum w p do */
 };
 
 /* A head's tiles of n rows, of sequences of `length` rows.  Packed ones begin with whole
@@ -128,6 +130,7 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.key_tiles = (int)tiles_of_head(p, p->seqlen_k, p->total_k, bc);
     x.query_tiles = (int)tiles_of_head(p, p->seqlen_q, p->total_q, br);
     x.all = sequences_of(p, a);
+    x.drops = dropout_of(p);
     x.padded = x.query_tiles * br;
     x.rows = padded_rows(p, br);
     return x;

@@ -7,8 +7,8 @@
  *   packed   sequences of different lengths: a list of tiles, the heaviest first, is sorted on
  *            the GPU (work_list.h).  A copy may run over the end of a sequence: its keys are
  *            masked, its values replaced by zeros, and the last rows of o leave from registers
- *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
- *            asked for, so the plain path stays as it is
+ *   scores   soft cap, bias, dropout, sinks (score_terms.h); all but the last are compiled in where they
+ *            are asked for, so the plain path stays as it is
  *   bits     of a query that depend on its keys alone: keys are folded leaf by leaf (leaf_fold.h) */
 #include "leaf_fold.h"
 
@@ -22,11 +22,11 @@ constexpr int stages(int d, int keys, bool bias, int per_sm, bool leaves)
 
 /* PER_SM: blocks of threads on a multiprocessor.   BY_LEAF: as leaf_fold.h */
 template <class Type, int HEAD_DIM, int HEAD_DIM_V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS,
-          int CONSUMERS, int PER_SM = 1, bool BY_LEAF = false>
+          int CONSUMERS, int PER_SM = 1, bool BY_LEAF = false, bool HAS_DROPOUT = false>
 struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, DV = HEAD_DIM_V, BLOCKS = PER_SM;
-    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS, LEAVES = BY_LEAF;
+    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS, LEAVES = BY_LEAF, DROPS = HAS_DROPOUT;
     static constexpr int WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS, Bc = KEYS;
     static constexpr bool FIRST_BLOCK_MAX =
         !BIAS && !LEAVES && D <= 192 && std::is_same_v<T, __nv_bfloat16>;
@@ -103,6 +103,7 @@ static __device__ __forceinline__ void normalize(consumer<C> &x, const struct sc
         if (C::BIAS) sum = x.rows.m[i] + natural_log(0.0f, l); /* m is not scaled there */
         factor[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
         if (terms.sinks) factor[i] *= add_sink(&sum, terms.sinks[head]);
+        if (C::DROPS) factor[i] *= terms.drops.factor;
         if (threadIdx.x % 4 == 0 && 8 * i < n_rows) lse[8 * i] = sum;
     }
     scale_rows(x.o, factor);
@@ -153,7 +154,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
     const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
-    const float *bias = C::BIAS ? bias_of_head(call.terms, t) : NULL;
+    const float *bias = C::BIAS && (!C::DROPS || call.terms.bias) ? bias_of_head(call.terms, t) : NULL;
     const struct general_scores scores = {call.terms, seq, t, bias, w};
     float4 *kept = sm.total + (C::LEAVES ? 128 * w + threadIdx.x % 128 : 0);
     struct rows total;
@@ -261,8 +262,8 @@ static struct geometry geometry_of(const struct problem *p)
     const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
     const bool narrow_v = p->head_dim_v <= 128 && wider_head(p) <= 192 && p->softcap == 0.0f;
     if (wider_head(p) > 128) return {narrow_v ? 96 : 64, 2};
-    if (wider_head(p) > 64) return {few_keys || p->has_bias ? 64 : 128, 2};
-    if (p->has_bias) return {64, 3};
+    if (wider_head(p) > 64) return {few_keys || takes_bias(p) ? 64 : 128, 2};
+    if (takes_bias(p)) return {64, 3};
     return few_keys || p->softcap > 0.0f ? geometry{64, 1} : geometry{128, 3};
 }
 
@@ -277,7 +278,7 @@ template <class T, int D, int DV>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     /* then there are no widths in between */
-    const bool adds = p->softcap > 0.0f || p->has_bias || p->invariant;
+    const bool adds = p->softcap > 0.0f || takes_bias(p) || p->invariant;
     if constexpr (D == 64 || D == 128)
         if (p->invariant)
             return launch_as<config<T, D, DV, LEAF_BLOCK, 0, 0, D == 64 ? 4 : 2, 1, true>>(p, a);
@@ -291,7 +292,8 @@ static void launch(const struct problem *p, const struct arrays *a)
     } else if constexpr (D == 256) launch_tiles<T, D, DV, 64, 2>(p, a);
     else {
         constexpr int CONSUMERS = D == 64 ? 3 : 2;
-        if (p->has_bias) launch_tiles<T, D, DV, 64, CONSUMERS, 1, true>(p, a);
+        if (p->dropout > 0.0f) launch_as<config<T, D, DV, 64, 0, 1, CONSUMERS, 1, false, true>>(p, a);
+        else if (p->has_bias) launch_tiles<T, D, DV, 64, CONSUMERS, 1, true>(p, a);
         else if constexpr (D == 64) {
             if (geometry_of(p).keys == 128) launch_as<config<T, D, DV, 128, 0, 0, 3>>(p, a);
             else launch_tiles<T, D, DV, 64, 1, 3>(p, a);
@@ -307,11 +309,12 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->has_bias && wider_head(p) > 128)
-        return "a bias with a head_dim above 128";
+    if (takes_bias(p) && wider_head(p) > 128)
+        return "a bias or dropout with a head_dim above 128";
+    if (p->dropout > 0.0f && p->softcap > 0.0f) return "dropout with a soft cap";
     if (p->invariant &&
-        (p->has_bias || p->softcap > 0.0f || wider_head(p) > 128 || has_few_rows(p)))
-        return "a bias, a soft cap, a head_dim above 128 or few queries (invariant)";
+        (takes_bias(p) || p->softcap > 0.0f || wider_head(p) > 128 || has_few_rows(p)))
+        return "a bias, a soft cap, dropout, a head_dim above 128 or few queries (invariant)";
     if (p->total_q > LONGEST || p->total_k > LONGEST) return "more than 2^29 packed rows";
     return hopper_refuses(p);
 }
@@ -344,7 +347,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(general, "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS | WITH_INVARIANT,
+                WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS | WITH_INVARIANT | WITH_DROPOUT,
     .max_score = INFINITY, .masked_rows = 1, .refuses = refuses, .picks = picks,
     .workspace = workspace, .cost = cost,
     .does = {{OP_ATTENTION, attention}});

@@ -71,13 +71,14 @@ struct general_scores {
         return {terms, sequence, tile, bias, as_new(w)};
     }
     template <class C>
-    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit,
+    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit, int n,
                                           bool late) const
     {
         if constexpr (C::BIAS) {
             struct rows near = subtract_large(s, r);
             exponentials(s, near, unit);
             r.l[0] = near.l[0], r.l[1] = near.l[1];
+            if constexpr (C::DROPS) drop<C>(s, terms, tile, row<C>(), n);
         } else if (C::SOFTCAP && late) {
             capped_exponentials<C>(s, r, terms);
         } else {
@@ -156,7 +157,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     if (grown && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.unit, alpha);
     else if (grown) raise_maxima(x.rows, top, x.unit, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
-    scores.weigh<C>(x.s, x.rows, x.unit, late);
+    scores.weigh<C>(x.s, x.rows, x.unit, n, late);
     if (KIND != FIRST_BLOCK) {
         wgmma_wait<0>();
         warpgroup_fence_operand(x.o);

@@ -1,12 +1,15 @@
-/* score_terms.h: what a model adds to the scores: a soft cap, a bias, a sink.
+/* score_terms.h: what a model adds to the scores: a soft cap, a bias, a sink, dropout.
  *
  *     x = c tanh(s / c)        soft cap c (Gemma 2, 2024), s the scaled product
  *     x = x + bias[i, j]
  *     l = l + exp(sink)        a key without a value, for each head (gpt-oss, 2025)
+ *     p = 0 or p / (1 - q)     dropout with probability q (dropout.h); l is that of all p
  *
- * log2(weight) = unit score; the unit is 1 where scores change anyway, and there is no bias. */
+ * log2(weight) = unit score; the unit is 1 where scores change anyway, and there is no bias.
+ * Dropout takes the kernels for a bias, which have the registers. */
 #pragma once
 
+#include "drop_weights.h"
 #include "merge_weights.h"
 #include "store.h"
 
@@ -19,6 +22,8 @@ struct score_terms {
     int seqlen_k;                /* columns of the bias */
     int pairs;          /* two neighbours of the bias can be loaded as one */
     const float *sinks; /* [heads_q] or NULL */
+    struct dropout drops;
+    int heads_q;
 };
 
 /* What a score is multiplied by to be the logarithm of a weight to base 2.  With a bias scores are
@@ -110,6 +115,15 @@ static __device__ __forceinline__ const float *bias_of_head(const score_terms &t
     return t.bias + tile.batch * t.bias_strides.batch + tile.head * t.bias_strides.head;
 }
 
+/* Drops weights of key block n; `row` is the thread's first. */
+template <class C>
+static __device__ __forceinline__ void drop(float (&p)[C::Bc / 2], const score_terms &t,
+                                            const struct work_tile &tile, int row, int n)
+{
+    drop_weights<C::Bc / 2>(p, t.drops, tile.batch * t.heads_q + tile.head, row,
+                            n * C::Bc + 2 * (threadIdx.x % 4));
+}
+
 /* Two neighbours of the bias.  Volatile: ptxas would issue the loads of a whole block ahead of
  * the first use, and spill what it then lacks. */
 static __device__ __forceinline__ float2 load_pair(const float *p)
@@ -133,6 +147,11 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
 {
     asm("" : "+r"(row), "+r"(n)); /* addresses are computed here, not kept in registers */
     const float unit = C::SOFTCAP ? 1.0f : t.unit;
+    if (C::DROPS && !bias) {
+#pragma unroll
+        for (int i = 0; i < C::Bc / 2; i++) s[i] *= unit;
+        return;
+    }
     const int first = n * C::Bc + 2 * (threadIdx.x % 4), last = t.seqlen_k - 1 - first;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -166,10 +185,15 @@ static __device__ __forceinline__ struct rows subtract_large(float (&s)[N], stru
 
 /* ---- the host's side ---- */
 
+/* Does it take a kernel for a bias? */
+static bool takes_bias(const struct problem *p) { return p->has_bias || p->dropout > 0.0f; }
+
 static struct score_terms score_terms_of(const struct problem *p, const struct arrays *a)
 {
     struct score_terms t = {};
-    t.unit = p->has_bias ? p->scale : p->scale * LOG2E;
+    t.unit = takes_bias(p) ? p->scale : p->scale * LOG2E;
+    t.drops = dropout_of(p);
+    t.heads_q = (int)p->heads_q;
     if (p->softcap > 0.0f) {
         /* tanh(x) / x in x^2, the least relative error for |x| <= 1, and for |x| <= 1/4 */
         static const double tanh_series[6] = {0.999999414,   -0.333290424, 0.13281434,
@@ -181,7 +205,7 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
             t.short_series[k] = t.unit * short_series[k] * pow(to_x, 2 * k);
         t.far = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
         if (!isfinite(t.series[5])) t.far = -1.0f; /* a tiny cap: all scores are beyond it */
-        t.cap = p->has_bias ? p->softcap : p->softcap * LOG2E;
+        t.cap = takes_bias(p) ? p->softcap : p->softcap * LOG2E;
         t.to_cap = fmin(2.0 * LOG2E * to_x, 0x1p127); /* finite: 0 stays 0 */
     }
     if (p->has_bias) t.bias = a->bias;

@@ -44,11 +44,12 @@ static __device__ float dot(float sum, const float *q_i, const float *k_j, int c
 
 /* Merges a tile into the state (m, l, o) of one query; returns the factor of the old l and o.
  *   s  score of the lane's key; -INFINITY if masked      o (COLS)  the lane's columns
- *   p (Bc)  the warp's                                   v (Bc, MAX_COLS) */
+ *   p (Bc)  the warp's                                   v (Bc, MAX_COLS)
+ *   is_kept  0: dropout; the key is one of l, and not of o */
 static __device__ float push_tile(struct se *state, float *o, float s, float *p,
-                                  const float (*v)[MAX_COLS], int lane)
+                                  const float (*v)[MAX_COLS], int lane, int is_kept = 1)
 {
-    unsigned visible = __ballot_sync(~0u, s != -INFINITY); /* bit j: key j */
+    unsigned visible = __ballot_sync(~0u, s != -INFINITY && is_kept); /* bit j: key j */
     float m_new = fmaxf(state->m, lanes_max<32>(s));
     float correction = se_factor(state->m, m_new);
     float p_j = s == -INFINITY ? 0.0f : expf(s - m_new);

@@ -4,10 +4,11 @@
  *
  *   windows  key blocks outside of a block's window are neither copied nor computed
  *   packed   sequences of different lengths, and arrays with strides (split_kv/kernel_call.h)
- *   scores   a soft cap; a bias for each batch or head; sinks, merged when o is stored */
+ *   scores   a soft cap; a bias for each batch or head; sinks, merged when o is stored; dropout */
 #define BESIDE_RUNG_6
 #include "portable/06_lazy_rescaling.cu"
 
+#include "drop_weights.h"
 #include "hopper/merge_weights.h"
 #include "split_kv/kernel_call.h"
 
@@ -15,6 +16,7 @@ struct mma_work {
     struct attention x; /* sizes of the longest sequence */
     struct call call;
     bool pairs; /* two neighbours of the bias can be loaded as one */
+    struct dropout drops;
 };
 
 /* The queries of a block, and the keys they see. */
@@ -138,6 +140,7 @@ static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t
             float sum = l == 0.0f ? -INFINITY : f.m[i][r] * unit + logf(l);
             float factor = l == 0.0f ? 0.0f : __fdividef(1.0f, l);
             if (w.call.sinks) factor *= add_sink(&sum, w.call.sinks[at.head]);
+            factor *= w.drops.factor;
 #pragma unroll
             for (int n = 0; n < W::D / 8; n++)
                 store_pair(address_of(q + swizzled<W::Br>(row, n)) + lane % 4 * 4,
@@ -156,7 +159,7 @@ static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t
     }
 }
 
-template <enum dtype T, class W>
+template <enum dtype T, class W, bool DROPS>
 __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(const struct mma_work w)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
@@ -202,6 +205,9 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
         if (W::BIAS) add_terms<W>(s, b, w);
         if (j0 < open.first || j0 + W::Bc > open.end) mask_both_ends<W>(s, at.seq.mask, row, j0);
         softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
+#pragma unroll
+        for (int i = 0; DROPS && i < W::MT; i++)
+            drop_weights<W::Bc / 2>(s[i][0], w.drops, head, row + 16 * i, j0 + lane % 4 * 2);
         add_pv<T, W>(f, s, shared.v[t % 2]);
     }
     copies_wait<0>(); /* Q, should there be no key block */
@@ -212,20 +218,22 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
 template <enum dtype T, class W>
 static void launch_general(const struct problem *p, const struct arrays *a)
 {
-    struct mma_work w = {attention_of(p, a, W::Br), call_of(p, a), false};
+    struct mma_work w = {attention_of(p, a, W::Br), call_of(p, a), false, dropout_of(p)};
     w.pairs = (w.call.bias.batch | w.call.bias.head | w.call.bias.row) % 2 == 0 &&
               (uintptr_t)w.x.bias % 8 == 0;
     w.x.causal = p->causal || p->packed;
     const size_t blocks = p->batch * p->heads_q * (size_t)w.x.q_blocks;
-    if (blocks)
-        start(general_mma_kernel<T, W>, blocks, W::THREADS, sizeof(typename W::shared), a->stream, w);
+    auto kernel = general_mma_kernel<T, W, false>;
+    if constexpr (W::BIAS)
+        if (w.drops.below) kernel = general_mma_kernel<T, W, true>;
+    if (blocks) start(kernel, blocks, W::THREADS, sizeof(typename W::shared), a->stream, w);
 }
 
-/* Whether the tiles for a bias are taken: they have the registers that a soft cap needs, too. */
+/* Whether the tiles for a bias are taken: they have the registers that a soft cap and dropout need, too. */
 static struct problem with_terms(const struct problem *p)
 {
     struct problem terms = *p;
-    terms.has_bias = p->has_bias || p->softcap > 0.0f;
+    terms.has_bias = p->has_bias || p->softcap > 0.0f || p->dropout > 0.0f;
     return terms;
 }
 
@@ -255,6 +263,6 @@ static const char *refuses(const struct problem *p)
 GPU_VARIANT(general_mma, "what models ask for, sm_80",
     .group = IN_PORTABLE, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS | WITH_DROPOUT,
     .max_score = INFINITY, .masked_rows = 1, .refuses = refuses, .picks = picks,
     .cost = cost, .does = {{OP_ATTENTION, attention}});

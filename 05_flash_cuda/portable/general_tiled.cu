@@ -6,10 +6,11 @@
  *   windows  tiles outside of a block's window are neither loaded nor computed.  A tile begins at a
  *            multiple of Bc keys, and no query looks at another: its bits depend on its keys alone
  *   packed   sequences of different lengths, and arrays with strides
- *   scores   a soft cap; a bias for each batch or head; sinks */
+ *   scores   a soft cap; a bias for each batch or head; sinks; dropout */
 #define BESIDE_RUNG_1
 #include "portable/01_tiled.cu"
 
+#include "dropout.h"
 #include "hopper/merge_weights.h"
 #include "problem/layout.h"
 
@@ -25,6 +26,7 @@ struct general_work {
     unsigned q_blocks;   /* blocks of Br queries in a head of the longest sequence */
     unsigned col_blocks; /* blocks of MAX_COLS columns in a row of the output */
     unsigned group;      /* query heads that share a key head */
+    struct dropout drops;
 };
 
 /* Copies rows to shared memory, as floats.
@@ -100,7 +102,8 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
             float scaled = s[r] * p.scale;
             if (p.softcap > 0.0f) scaled = p.softcap * tanhf(scaled / p.softcap);
             float s_j = masked || bias == -INFINITY ? -INFINITY : scaled + bias;
-            push_tile(&state[r], o[r], s_j, shared.p[warp], shared.v, lane);
+            push_tile(&state[r], o[r], s_j, shared.p[warp], shared.v, lane,
+                      !x.drops.below || is_kept(&x.drops, head, i, j));
         }
     }
 
@@ -109,6 +112,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
         if (i >= seqlen_q) continue;
         T *o_i = (T *)x.a.o + query_at(&p, &seq, strides_of_o(&p), h, i) + c_0;
         float lse = se_lse(state[r]), of_keys = p.has_sinks ? add_sink(&lse, x.a.sinks[h]) : 1.0f;
+        of_keys *= x.drops.factor;
 #pragma unroll
         for (int c = 0; c < COLS; c++)
             if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = of_keys * se_divide(state[r], o[r][c]);
@@ -127,7 +131,7 @@ template <class T> static void launch(const struct problem *p, const struct arra
 {
     struct general_work x = {*p, *a, (unsigned)blocks_of(p->seqlen_q, Br),
                              (unsigned)blocks_of(p->head_dim_v, MAX_COLS),
-                             (unsigned)(p->heads_q / p->heads_kv)};
+                             (unsigned)(p->heads_q / p->heads_kv), dropout_of(p)};
     size_t n = n_blocks(p);
     if (n) start(general_tiled_kernel<T>, n, THREADS, sizeof(struct tiles), a->stream, x);
 }
@@ -154,6 +158,6 @@ GPU_VARIANT(general_tiled, "what models ask for",
     .group = IN_PORTABLE, .device = GPU_DEVICE, .least_arch = 75, .types = ALL_TYPES,
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
-                WITH_INVARIANT,
+                WITH_INVARIANT | WITH_DROPOUT,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1, .refuses = refuses, .cost = cost,
     .does = {{OP_ATTENTION, attention}});

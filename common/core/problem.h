@@ -72,6 +72,10 @@ struct problem {
     float softcap;          /* c > 0: the scaled score s becomes c tanh(s / c), before the
                              * bias and the mask; 0: it stays s */
     int has_sinks;          /* each query head has a logit that adds exp(sink) to l only */
+    float dropout;          /* 0 <= p < 1: so probable it is that a weight counts 0; the others count
+                             * 1 / (1 - p).  lse stays (dropout.h) */
+    uint64_t seed;          /* of dropout */
+    size_t first_head;      /* of dropout, in a part of a larger problem: query heads before it */
     /* Sequences of different lengths, one after another: q [heads_q, total_q, head_dim],
      * k [heads_kv, total_k, head_dim], lse [heads_q, total_q].  batch is their number,
      * seqlen_q and seqlen_k are the lengths of the longest. */
@@ -112,7 +116,8 @@ struct problem {
       "a bias of each batch or head")                                                     \
     X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
     X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")      \
-    X(WITH_EIGHT_BITS, has_eight_bits(p), "keys and values in 8 bits")
+    X(WITH_EIGHT_BITS, has_eight_bits(p), "keys and values in 8 bits")                    \
+    X(WITH_DROPOUT, p->dropout != 0, "dropout")
 
 #define FEATURE_NUMBER(bit, condition, words) NUMBER_##bit,
 #define FEATURE_BIT(bit, condition, words) bit = 1 << NUMBER_##bit,
@@ -126,7 +131,8 @@ enum feature { FEATURES(FEATURE_BIT) FEATURES_END = 1 << N_FEATURES };
     X("causal", NULL, IN_RUN | IN_BENCH, FLAG, causal, NO_FLAG, "causal", FLAG)           \
     X("scale", "S", IN_RUN, NUMBER, scale, AT(has_scale), "scale", REAL)                  \
     X("window", "L,R", IN_RUN, WINDOW, window_left, SCORE(has_window), "window", RANGE)   \
-    X("softcap", "C", IN_RUN, POSITIVE, softcap, NO_FLAG, "cap", REAL)
+    X("softcap", "C", IN_RUN, POSITIVE, softcap, NO_FLAG, "cap", REAL)                    \
+    X("dropout", "P", IN_RUN, NUMBER, dropout, NO_FLAG, "dropout", REAL)
 
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
  * score: causal, the bias, or arithmetic.  A query without any other key gives o = 0 and

@@ -181,6 +181,8 @@ int call_scores(struct problem *p, struct fault *f)
     if (!(p->softcap >= 0) || !isfinite(p->softcap))
         return wrong(f, N_ARRAYS, "softcap: is %g; give a finite number above 0, or 0 for none",
                      p->softcap);
+    if (!(p->dropout >= 0 && p->dropout < 1))
+        return wrong(f, N_ARRAYS, "dropout: is %g; give a probability below 1", p->dropout);
     if (!p->has_window) return 0;
     if (left < -1 || right < -1)
         return wrong(f, N_ARRAYS, "window: is %td, %td; give -1 for no limit, or numbers of keys",

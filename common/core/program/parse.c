@@ -35,7 +35,7 @@ static const struct option table[] = {
     {"variant", "V", COMPUTES, TEXT, AT(variant), NO_FLAG},
     {"quick", NULL, IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
     {"verbose", NULL, IN_CHECK, FLAG, AT(verbose), NO_FLAG},
-    {"seed", "S", IN_CHECK, SEED, AT(seed), AT(has_seed)},
+    {"seed", "S", IN_CHECK | IN_RUN, SEED, AT(seed), AT(has_seed)},
     {"case", "NAME", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
     {"random", "N", IN_CHECK, COUNT, AT(random), NO_FLAG},
     {"csv", "FILE", IN_BENCH | IN_LIST, TEXT, AT(csv), NO_FLAG},

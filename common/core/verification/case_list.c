@@ -38,6 +38,7 @@ void add_features(struct test_case *c, enum rows_lie lie, enum bias_form of)
     case_name_add(c, "%s%s", p->causal ? "-causal" : "", p->has_bias ? "-bias" : "");
     if (p->has_window) case_name_add(c, "-window%td,%td", p->window_left, p->window_right);
     if (p->softcap > 0) case_name_add(c, "-cap%g", (double)p->softcap);
+    if (p->dropout > 0) case_name_add(c, "-dropout%g", (double)p->dropout);
     case_name_add(c, "%s%s", p->has_sinks ? "-sinks" : "", p->packed ? "-packed" : "");
     if (p->has_lengths) case_name_add(c, "-lengths");
     if (p->cache) case_name_add(c, "-kv_%s", dtype_name(p->cache));

@@ -248,6 +248,15 @@ static const struct cases attention[] = {
                "bias_per=batch,head,both,toeplitz"},
     {"random", "q=130 k=131 d=40 batch=3 heads=4 kv=2 causal bias packed "
                "bias_per=batch,head,both,toeplitz"},
+    /* Dropout: beside every feature, across the squares of its numbers, in heads and sequences. */
+    {"random", "q=1,20,70,33 k=40,70,130,65 d=64,40,128,64 batch=2 heads=4 kv=2 causal=0,1,0,0 dropout=0.1,0.5 "
+               "in=both,both,quick,quick"},
+    {"markers", "q=50 k=140 batch=2 heads=2 dropout=0.3 in=quick"},
+    {"random", "q=30,50 k=90,140 batch=3 heads=4 kv=2 causal packed=1,0 lengths=0,1 dropout=0.2 in=quick"},
+    {"random", "q=40 k=100 batch=2 heads=2 bias=1,0 bias_per=both,all cap=0,20 sinks=0,1 window=-1:-1,30:0 "
+               "dropout=0.2 in=both"},
+    {"random", "q=512 k=700 d=64,128,256 batch=2 heads=8 causal dropout=0.1 in=gpu"},
+    {"zero_q", "q=9 k=5000 dropout=0.9 in=quick"},
     /* All together. */
     {"random", "q=50 k=140 heads=2 kv=1 window=40:0 cap=20 sinks in=both"},
     {"random", "q=50 k=140 batch=4 heads=4 kv=2 window=40:0 cap=20 sinks "
@@ -349,6 +358,10 @@ static const struct cases backward[] = {
     {"random", "q=400 k=700 d=64,128,256 batch=6 heads=6 kv=2 causal packed in=gpu"},
     {"random", "q=37 k=67 d=40,64 dv=24,128 batch=2 heads=4 kv=2 lie=blhd in=both"},
     {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_per=batch,head,both,toeplitz in=both"},
+    {"random", "q=20,70,40 k=70,33,90 d=64,40,128 batch=2 heads=4 kv=2 causal=0,1,0 bias=0,0,1 "
+               "dropout=0.1,0.5,0.2 in=both"},
+    {"random", "q=30,280 k=40,300 batch=3,2 heads=4 kv=2 causal packed=1,0 cap=0,20 sinks=0,1 dropout=0.2 in=quick"},
+    {"random", "q=512 k=700 d=64,128,256 batch=2 heads=8 causal dropout=0.1 in=gpu"},
     {"nan_do", "q=20,70 k=70 heads=2 at=11 causal=0,1 in=both"},
     {"random", "q=50 k=140 heads=2 kv=1 bias window=40:0 cap=20 sinks in=quick"},
     /* Sizes at which gradient_in_order has heads of both kinds. */

@@ -95,6 +95,7 @@ static void draw_call(struct random *r, struct test_case *c)
     p->window_right = (ptrdiff_t)random_below(r, 20) - 1;
     if (random_below(r, 3) == 0) p->softcap = 1 + 49 * random_uniform(r);
     p->has_sinks = random_below(r, 3) == 0;
+    if (random_below(r, 4) == 0) p->dropout = 0.9f * random_uniform(r), p->seed = random_bits(r);
     p->packed = random_below(r, 3) == 0;
     if (backward) p->page_size = 0;
     else if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];

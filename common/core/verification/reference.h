@@ -2,6 +2,7 @@
  * for each of its elements the likely error of a float computation. */
 #pragma once
 
+#include "dropout.h"
 #include "problem/dtype.h"
 #include "problem/operation.h"
 #include "verification/standard.h"
@@ -49,7 +50,7 @@ static inline struct key_range row_keys(const struct problem *p, size_t i)
 /* What answer `row` of o and lse is made from: a query, and the n keys that it may see. */
 struct query {
     size_t head;              /* of all batches */
-    size_t h;                 /* of its batch */
+    size_t h, i;              /* of its batch; its number in the head */
     size_t key;               /* the first that it sees, among those of all heads and batches */
     size_t n;                 /* how many */
     const float *q;           /* (head_dim) */
@@ -59,6 +60,14 @@ struct query {
 };
 struct query query_of(const struct problem *p, const struct arrays *a, const struct widened *w,
                       size_t row);
+
+/* What dropout makes of the weight of key j of those that the query sees: 0 or 1 / (1 - p). */
+static inline double kept(const struct problem *p, const struct query *x, size_t j)
+{
+    struct dropout d = dropout_of(p);
+    uint32_t key = (uint32_t)(x->key % p->seqlen_k + j);
+    return !d.below ? 1 : is_kept(&d, (uint32_t)x->head, (uint32_t)x->i, key) ? 1 / (1 - (double)p->dropout) : 0;
+}
 
 /* Room for one row of scores, and of o: reference_scores.c. */
 struct scratch {

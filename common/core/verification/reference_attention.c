@@ -14,6 +14,8 @@
  *   value NaN    NaN in that column of every row that sees the key
  *
  *   sink         one more term exp(sink) of l, without a value
+ *   dropout      v_j counts w_j times, w_j = 0 or 1 / (1 - p): with p_j v_j of the keys that are kept
+ *                o, and what is allowed of it, are 1 / (1 - p) as large
  *   soft cap     the scaled score x becomes c tanh(x / c), then the bias is added
  *
  * What is allowed (notes/numerics.md, "One theorem"), in units of u = 2^-24, p the exact weights,
@@ -242,7 +244,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
     enum dtype type = weight_dtype(&r->problem);
     double least = type == E4M3 ? 0 : dtypes[type].least_step;
     double flush = (FLUSH + least) * (2 * s->max_v + 2) / s->l;
-    double h = weight_rounding(w, s, x->n, type), n = (double)s->n;
+    double h = weight_rounding(w, s, x->n, type), n = (double)s->n, factor = 1 / (1 - (double)r->problem.dropout);
     for (size_t j = 0; j < x->n; j++)
         if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
     finish_sums(w, x, dv);
@@ -260,6 +262,8 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
                         h * (LAMBDA * sqrt(k.squares[c]) + size) + n * flush;
         if (type == E4M3) o->likely[at] += fabs(k.x1[c]) + LAMBDA * sqrt(k.x2[c]);
         if (r->problem.dtype == E4M3) o->likely[at] += E4M3_SUM * (n / 16 + 2) * k.mass[c];
+        o->likely[at] = factor * (o->likely[at] + (factor > 1) * 2 * ROUNDOFF * size);
+        o->want[at] *= factor;
     }
 }
 
@@ -294,6 +298,16 @@ static void log_value_row(struct standard *r, struct scratch *w, const struct su
     }
 }
 
+/* v (n, head_dim_v) of a query, with 0 for what dropout drops; its room is freed by the caller. */
+static float *kept_values(const struct problem *p, const struct query *x)
+{
+    size_t dv = p->head_dim_v;
+    float *v = xcalloc(x->n * dv, sizeof *v);
+    for (size_t j = 0; j < x->n; j++)
+        if (kept(p, x, j) > 0) memcpy(v + j * dv, x->v + j * dv, dv * sizeof *v);
+    return v;
+}
+
 /* Answer `row`; returns what its scores add up to. */
 static struct sums attention_row(struct standard *r, const struct problem *p, struct scratch *w,
                                  const struct query *x, const double *v_max, size_t row)
@@ -312,7 +326,14 @@ static struct sums attention_row(struct standard *r, const struct problem *p, st
     lse->likely[row] = lse_error(&s);
     memset(w->column, 0, COLUMNS * dv * sizeof(double));
     if (p->op == OP_LOGSOFTMAX_ATTENTION) log_value_row(r, w, &s, x, dv, row);
-    else value_row(r, w, &s, x, dv, row);
+    else if (p->dropout == 0) value_row(r, w, &s, x, dv, row);
+    else {
+        struct query of_kept = *x;
+        float *v = kept_values(p, x);
+        of_kept.v = v;
+        value_row(r, w, &s, &of_kept, dv, row);
+        free(v);
+    }
     return s;
 }
 

@@ -4,7 +4,7 @@
  *     dq_i = scale sum_j ds_ij k_j     dk_j = scale sum_i ds_ij q_i     dv_j = sum_i p_ij do_i
  *
  * i goes over the queries of all heads that share the key head.  A soft cap multiplies ds by its
- * slope 1 - tanh^2; a sink, a key without a value, has ds = -p D.  Hidden keys and scores of
+ * slope 1 - tanh^2; dropout multiplies the p of dv, and do_i . v_j, by 0 or 1 / (1 - p); a sink, a key without a value, has ds = -p D.  Hidden keys and scores of
  * -infinity are left out: nobody looks at their values.  o and lse are the exact ones here;
  * programs read rounded ones.
  *
@@ -28,8 +28,8 @@
 #include "verification/reference_sum.h"
 
 /* What one pair of a query and a key adds: values, the parts of their errors that may point one way,
- * and the squares of those by chance.  weight: p times the slope of the cap. */
-struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance, p_round, ds_round; };
+ * and the squares of those by chance.  weight: p times the slope of the cap; kept: that of dropout. */
+struct pair { double p, ds, weight, kept, p_own, ds_own, p_chance, ds_chance, p_round, ds_round; };
 
 /* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
 struct row { const float *d_o; double lse, D, D_chance; };
@@ -63,7 +63,7 @@ static double rounding_of_ds(const struct problem *p, double ds, double error)
 }
 
 /* Key j of the row, whose scores are in w. */
-static struct pair pair_of(const struct problem *p, const struct row *row,
+static struct pair pair_of(const struct problem *p, const struct row *row, const struct query *query,
                            const struct scratch *w, const float *v, size_t j)
 {
     double s = w->s[j], c = (double)p->softcap;
@@ -72,10 +72,11 @@ static struct pair pair_of(const struct problem *p, const struct row *row,
         dp += (double)row->d_o[t] * v[t];
         v_mass += fabs((double)row->d_o[t] * v[t]);
     }
+    struct pair r = {.p = exp(s - row->lse), .kept = kept(p, query, j)};
+    dp *= r.kept, v_mass *= r.kept;
     double own = ROUNDOFF * (4 * d + KAPPA), chance = ROUNDOFF * w->eta[j] / LAMBDA;
     double x = own + ROUNDOFF * (4 * fabs(row->lse)) + LAMBDA * chance, more = 1 + fmin(x, 1);
     double lse = ROUNDOFF * 4 * fabs(row->lse);
-    struct pair r = {.p = exp(s - row->lse)};
     if (r.p == 0 && x < d - 104) own = chance = lse = 0; /* nothing brings this weight back to life */
     r.weight = r.p * slope;
     r.ds = r.weight * (dp - row->D);
@@ -105,7 +106,7 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
     double scale = (double)p->scale, size = fabs(scale), lse = 4 * ROUNDOFF * fabs(row->lse);
     for (size_t j = 0; j < x->n; j++) {
         if (w->s[j] == -INFINITY) continue;
-        struct pair of = pair_of(p, row, w, x->v + j * dv, j);
+        struct pair of = pair_of(p, row, x, w, x->v + j * dv, j);
         if (of.p == 0 && of.p_own == 0) continue;
         double of_row = hypot(of.ds * lse, of.weight * row->D_chance);
         double dk_chance = size * hypot(of.ds_chance, of_row), ds = of.ds * scale;
@@ -116,8 +117,9 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
             add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance, of.ds_round);
             weighted[t] += of.weight * k;
         }
-        for (size_t c = 0; c < dv; c++)
-            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance, of.p_round);
+        for (size_t c = 0; of.kept > 0 && c < dv; c++)
+            add(&r->answer[ARRAY_DV], key * dv + c, of.kept * of.p, row->d_o[c], of.kept * of.p_own,
+                of.kept * of.p_chance, of.p_round);
     }
     for (size_t t = 0; t < d; t++) {
         double of_D = size * row->D_chance * weighted[t];

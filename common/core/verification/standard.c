@@ -104,6 +104,7 @@ static struct part part_new(const struct problem *p, const struct arrays *a, siz
     struct rows whole = {p, a, part.s}, of_part = {&part.p, &part.a, part.s};
     of_part.s.batch = of_part.s.q_first = of_part.s.k_first = 0;
     part.p.batch = 1;
+    part.p.first_head += b * p->heads_q;
     part.p.seqlen_q = part.s.seqlen_q;
     part.p.seqlen_k = part.s.seqlen_k;
     for (int i = ARRAY_Q_SCALE; i <= ARRAY_V_SCALE; i++)

@@ -61,7 +61,7 @@ struct query query_of(const struct problem *p, const struct arrays *a, const str
     size_t key = kv * n + keys.first;
     if (operations[p->op].per_prefix) i = 0;
     return (struct query){
-        .head = head, .h = h, .key = key, .n = keys.end - keys.first,
+        .head = head, .h = h, .i = i, .key = key, .n = keys.end - keys.first,
         .q = w->array[ARRAY_Q] + (head * p->seqlen_q + i) * d,
         .k = w->array[ARRAY_K] + key * d,
         .kt = w->kt + kv * d * n + keys.first,

@@ -125,6 +125,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             struct query x = query_of(p, a, &in, row);
             scores(p, &x, way, s, slope);
             float l = weights(p->op, s, slope, x.n, x.sink, way & REVERSE, &lse[row]);
+            for (size_t j = 0; j < x.n; j++) s[j] *= (float)kept(p, &x, j);
             values(s, l, x.v, x.n, dv, weight_dtype(p), way & REVERSE, o + row * dv);
         }
         free(s);
@@ -165,11 +166,12 @@ static void row_backward(const struct problem *p, const struct arrays *a,
     for (size_t j = 0; j < x.n; j++) {
         if (s[j] == -INFINITY) continue;
         float weight = expf(s[j] - lse);
-        float ds = weight * (dot(d_o, x.v + j * dv, dv, way & REVERSE) - D) * slope[j];
+        float w = (float)kept(p, &x, j);
+        float ds = weight * (w * dot(d_o, x.v + j * dv, dv, way & REVERSE) - D) * slope[j];
         ds = dtype_round(p->dtype, ds);
         add(gradients[ARRAY_DQ] + row * d, p->scale * ds, x.k + j * d, d);
         add(gradients[ARRAY_DK] + (x.key + j) * d, p->scale * ds, x.q, d);
-        add(gradients[ARRAY_DV] + (x.key + j) * dv, dtype_round(p->dtype, weight), d_o, dv);
+        add(gradients[ARRAY_DV] + (x.key + j) * dv, dtype_round(p->dtype, w * weight), d_o, dv);
     }
     if (x.sink > -INFINITY) gradients[ARRAY_DSINKS][x.h] -= expf(x.sink - lse) * D;
 }
