@@ -110,6 +110,7 @@ Test(contract, each_feature_has_its_bit_and_its_name)
         {WITH(has_window = p_.shift = 1), WITH_SHIFT | WITH_WINDOW, ""},
         {WITH(softcap = 30), WITH_SOFTCAP, "soft cap"},
         {WITH(has_sinks = 1), WITH_SINKS, "sinks"},
+        {WITH(has_bias_gradient = 1), WITH_BIAS_GRADIENT, "gradient of a bias"},
         {WITH(dropout = 0.1f), WITH_DROPOUT, "dropout"},
         {WITH(packed = 1), WITH_PACKED, "packed"},
         {WITH(page_size = 16), WITH_PAGES, "pages"},

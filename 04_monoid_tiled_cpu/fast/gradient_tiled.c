@@ -7,7 +7,8 @@
  * (products.h).  dk and dv of the block stay in the nearest caches until all queries have passed.
  * dq adds up over blocks of keys: few heads have their keys cut into parts, each with a dq of its
  * own, and the parts are added in order.  Parts depend on the shape alone, so the number of
- * threads changes no bit.
+ * threads changes no bit.  Nor does it in the gradient of a bias: tasks that add to the same elements have
+ * turns.
  *
  * P and dS of a hidden pair are set to 0 after the exponential, so that nothing leaks from it.
  * 0 times NaN or infinity would: rows of q, k and do that hold one are 0 where a product reads them
@@ -17,6 +18,7 @@
 #include "cost.h"
 #include "dropout.h"
 #include "harness.h"
+#include "problem/arrays.h"
 #include "problem/layout.h"
 #include "products.h"
 #include "vector/vexp.h"
@@ -132,9 +134,10 @@ struct tile {
 /* s and dp (n) of a row become P and dS, n whole steps.
  *   hide (n)  bias, and -INFINITY for a hidden key; NULL where there is none of both
  *   counts (n)  what dropout makes of a weight, in dv and dP; NULL: no dropout
+ *   db (n)  becomes dS without the factors of the score; NULL: not wanted
  * A row that sees no key has lse = -INFINITY; all its scores are -INFINITY. */
 INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const float *hide,
-                  const float *counts, float lse, float D)
+                  const float *counts, float *db, float lse, float D)
 {
     if (lse == -INFINITY) lse = 0;
     for (size_t j = 0; j < n; j += STEP) {
@@ -155,7 +158,9 @@ INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const flo
         UNROLL(u, AT_ONCE, float *s_u = s + j + u * LANES, *dp_u = dp + j + u * LANES;
                vfloat w = counts ? vload(counts + j + u * LANES) : vset(1);
                vstore(s_u, vclear(hidden[u], x[u] * w));
-               vstore(dp_u, vclear(hidden[u], x[u] * (vload(dp_u) * w - D) * slope[u])));
+               vfloat ds = vclear(hidden[u], x[u] * (vload(dp_u) * w - D));
+               if (db) vstore(db + j + u * LANES, ds);
+               vstore(dp_u, ds * slope[u]));
     }
 }
 
@@ -169,21 +174,24 @@ static void weigh_tile(const struct problem *p, const struct arrays *a, const st
     int plain = !p->has_bias && p->softcap <= 0 && !d.below && all.first <= t->j &&
                 t->j + t->n_keys <= all.end;
     for (size_t r = 0; r < t->n_rows; r++) {
-        float *s = w->s + r * Bc, *dp = w->dp + r * Bc, hide[Bc], counts[Bc];
+        float *s = w->s + r * Bc, *dp = w->dp + r * Bc, hide[Bc], counts[Bc], db[Bc];
         if (plain) {
-            weigh(s, dp, n, p->scale, 0, NULL, NULL, t->lse[r], t->D[r]);
+            weigh(s, dp, n, p->scale, 0, NULL, NULL, NULL, t->lse[r], t->D[r]);
             continue;
         }
         struct key_range sees = mask_keys(t->mask, t->i + r);
         size_t first = larger(sees.first, t->j), end = smaller(sees.end, t->j + t->n_keys);
-        const float *bias = p->has_bias ? a->bias + bias_at(p, t->s.batch, t->h, t->i + r) : NULL;
+        size_t at = p->has_bias ? bias_at(p, t->s.batch, t->h, t->i + r) : 0;
+        const float *bias = p->has_bias ? a->bias + at : NULL;
         for (size_t j = 0; j < n; j++) hide[j] = -INFINITY;
         if (first < end && bias) memcpy(hide + first - t->j, bias + first, (end - first) * 4);
         if (first < end && !bias) memset(hide + first - t->j, 0, (end - first) * 4);
         if (d.below)
             kept_keys(&d, (uint32_t)(t->s.batch * p->heads_q + t->h), (uint32_t)(t->i + r), (uint32_t)t->j, n,
                       counts);
-        weigh(s, dp, n, p->scale, p->softcap, hide, d.below ? counts : NULL, t->lse[r], t->D[r]);
+        weigh(s, dp, n, p->scale, p->softcap, hide, d.below ? counts : NULL, p->has_bias_gradient ? db : NULL,
+              t->lse[r], t->D[r]);
+        for (size_t j = first; p->has_bias_gradient && j < end; j++) a->dbias[at + j] += db[j - t->j];
     }
 }
 
@@ -314,11 +322,25 @@ static void add_parts(const struct problem *p, const struct plan *plan, const fl
     }
 }
 
+/* Tasks that add to the same elements of dbias: those of one key head of one sequence do not, of others
+ * where the bias has no stride. */
+struct turns { size_t batch, heads; };
+
+static struct turns turns_of(const struct problem *p)
+{
+    int strided = p->has_bias_strides;
+    if (!p->has_bias_gradient) return (struct turns){1, 1};
+    return (struct turns){strided && p->bias_strides.batch ? 1 : p->batch,
+                          strided && p->bias_strides.head ? 1 : p->heads_kv};
+}
+
 static void gradient(const struct problem *p, const struct arrays *a)
 {
+    const struct turns turns = turns_of(p);
     struct plan plan = plan_of(p);
     float *D = a->workspace, *dq = D + round_up(plan.rows, 16);
     float *scratch = dq + plan.parts * plan.rows * plan.cols;
+    if (p->has_bias_gradient) memset(a->dbias, 0, array_bytes(p, ARRAY_DBIAS));
     double flops = 10 * (double)plan.rows * (double)p->seqlen_k * (double)p->head_dim;
 #pragma omp parallel num_threads(flops < LEAST_WORK ? 1 : omp_get_max_threads())
     {
@@ -326,13 +348,29 @@ static void gradient(const struct problem *p, const struct arrays *a)
                                              (size_t)omp_get_thread_num());
 #pragma omp for
         for (size_t h = 0; h < p->heads_q; h++) rows_of_head(p, a, h, D);
+        for (size_t turn = 0; turn < turns.batch * turns.heads; turn++)
 #pragma omp for schedule(dynamic, 1)
-        for (size_t task = 0; task < plan.tasks * plan.parts; task++) /* part 0, seen most, first */
-            gradient_of_part(p, a, &plan, task % plan.tasks, task / plan.tasks, D, dq, &w);
+            for (size_t task = 0; task < plan.tasks * plan.parts; task++) { /* part 0, seen most, first */
+                size_t of = task % plan.tasks, b = of / p->heads_kv, kv = of % p->heads_kv;
+                if (b % turns.batch * turns.heads + kv % turns.heads == turn)
+                    gradient_of_part(p, a, &plan, of, task / plan.tasks, D, dq, &w);
+            }
 #pragma omp for
         for (size_t row = 0; row < plan.rows; row++)
             add_parts(p, &plan, dq, row, (float *)a->dq + row * p->head_dim);
     }
+}
+
+/* Threads add to dbias without atomics: rows of different keys, heads or sequences may not meet. */
+static const char *refuses(const struct problem *p)
+{
+    const struct strides *s = &p->bias_strides;
+    size_t row = p->seqlen_k + (p->seqlen_q ? p->seqlen_q - 1 : 0) * s->row;
+    if (!p->has_bias_gradient || !p->has_bias_strides) return NULL;
+    if ((s->row && s->row < p->seqlen_k) || (s->head && s->head < row) ||
+        (s->batch && s->batch < row + (p->heads_q - 1) * s->head))
+        return "the gradient of a bias whose rows, heads and sequences do not lie one after another";
+    return NULL;
 }
 
 /* Each array moves once, and dq of each part. */
@@ -351,8 +389,9 @@ const struct variant gradient_all_cores = {
     .group = IN_BACKWARD,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_DROPOUT,
-    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_DROPOUT |
+                WITH_BIAS_GRADIENT,
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1, .refuses = refuses,
     .workspace = workspace, .cost = cost,
     .does = {{OP_BACKWARD, gradient}},
 };

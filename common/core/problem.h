@@ -30,8 +30,8 @@ enum op {
                               * lse [batch, heads_q, seqlen_k], the answer for keys 0..j */
     OP_UPDATE,               /* seqlen_q = 1: attention after n_updates replaced (k, v) rows */
     OP_FUSED_REDUCTION,      /* x, w [rows, cols] -> y [rows, N_FUSED] */
-    OP_BACKWARD,             /* q, k, v, o, lse, d_o -> dq, dk, dv (, dsinks): the gradients of
-                              * sum_i do_i . o_i.  A bias has none. */
+    OP_BACKWARD,             /* q, k, v, o, lse, d_o -> dq, dk, dv (, dsinks, dbias): the gradients of
+                              * sum_i do_i . o_i */
     N_OPS
 };
 
@@ -90,6 +90,7 @@ struct problem {
      * such as ALiBi's).  Without has_bias_strides: bias [seqlen_q, seqlen_k] for all heads. */
     int has_bias_strides;
     struct strides bias_strides;
+    int has_bias_gradient;  /* backward: dbias is wanted */
     int deterministic;      /* every sum in a fixed order: the same bits in every run */
     int invariant;          /* the bits of a query depend on itself and its keys alone: not on other
                              * queries, pages, threads, or how keys are dealt out */
@@ -117,7 +118,8 @@ struct problem {
     X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
     X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")      \
     X(WITH_EIGHT_BITS, has_eight_bits(p), "keys and values in 8 bits")                    \
-    X(WITH_DROPOUT, p->dropout != 0, "dropout")
+    X(WITH_DROPOUT, p->dropout != 0, "dropout")                                           \
+    X(WITH_BIAS_GRADIENT, p->has_bias_gradient, "the gradient of a bias")
 
 #define FEATURE_NUMBER(bit, condition, words) NUMBER_##bit,
 #define FEATURE_BIT(bit, condition, words) bit = 1 << NUMBER_##bit,
@@ -157,6 +159,7 @@ struct arrays {
     const void *d_o;            /* [as o] backward: the gradient that comes in, "do" */
     void *dq, *dk, *dv;         /* [as q, k, v], contiguous; over all query heads of the group */
     float *dsinks;              /* [heads_q] */
+    float *dbias;               /* lies as bias; an element that several scores share gets their sum */
     const size_t *index;        /* [n_updates] the key row that update u replaces */
     const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
     const float *q_scale, *k_scale, *v_scale; /* [batch, heads_kv], of q, k, v in 8 bits: a number

@@ -36,6 +36,7 @@ const struct array_entry array_list[N_ARRAYS] = {
     [ARRAY_DK] = {"dk", AT(dk), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM}, 0, 0},
     [ARRAY_DV] = {"dv", AT(dv), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM_V}, 0, 0},
     [ARRAY_DSINKS] = {"dsinks", AT(dsinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
+    [ARRAY_DBIAS] = {"dbias", AT(dbias), FLOAT, {SEQLEN_Q, SEQLEN_K}, WITH_BIAS_GRADIENT, 0},
     [ARRAY_Q_SCALE] = {"q-scale", AT(q_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
     [ARRAY_K_SCALE] = {"k-scale", AT(k_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
     [ARRAY_V_SCALE] = {"v-scale", AT(v_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
@@ -109,7 +110,7 @@ static size_t product(const struct extents *e)
 size_t array_dense_count(const struct problem *p, enum array i)
 {
     struct extents e = array_extents(p, i);
-    return product(&e);
+    return i == ARRAY_DBIAS ? array_count(p, i) : product(&e);
 }
 
 struct strides array_given_strides(const struct problem *p, enum array i)
@@ -153,7 +154,7 @@ size_t array_count(const struct problem *p, enum array i)
     struct strides by = array_given_strides(p, i);
     const size_t stride[] = {by.batch, by.head, by.row};
     size_t n = product(&e), last = 0;
-    if (n && i == ARRAY_BIAS && p->has_bias_strides)
+    if (n && (i == ARRAY_BIAS || i == ARRAY_DBIAS) && p->has_bias_strides)
         return size_plus(p->seqlen_k, size_plus(bias_reach(p, 0), bias_reach(p, 1)));
     if (n == 0 || !(by.batch || by.head || by.row)) return n;
     for (int t = 0; t < 3; t++)

@@ -15,7 +15,8 @@
 #define SCALES (HAS(ARRAY_Q_SCALE) | HAS(ARRAY_K_SCALE) | HAS(ARRAY_V_SCALE))
 #define X_Y (HAS(ARRAY_X) | HAS(ARRAY_Y))
 #define X_W_Y (X_Y | HAS(ARRAY_W))
-#define GRADIENTS (HAS(ARRAY_DQ) | HAS(ARRAY_DK) | HAS(ARRAY_DV) | HAS(ARRAY_DSINKS))
+#define GRADIENTS (HAS(ARRAY_DQ) | HAS(ARRAY_DK) | HAS(ARRAY_DV) | HAS(ARRAY_DSINKS) | \
+                   HAS(ARRAY_DBIAS))
 #define O_LSE (HAS(ARRAY_O) | HAS(ARRAY_LSE))
 
 const struct operation operations[] = {

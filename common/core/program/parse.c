@@ -195,6 +195,8 @@ static int validate_run(const struct stage *stage, const struct options *opt,
             return complain(stage, "run: --%s is missing: name a .npy file", array_list[i].name);
     if (opt->file[ARRAY_DSINKS] && !opt->file[ARRAY_SINKS])
         return complain(stage, "run: --sinks is missing: --dsinks is the gradient of sinks");
+    if (opt->file[ARRAY_DBIAS] && !opt->file[ARRAY_BIAS])
+        return complain(stage, "run: --bias is missing: --dbias is the gradient of a bias");
     if (!opt->file[ARRAY_CU_SEQLENS_Q] != !opt->file[ARRAY_CU_SEQLENS_K])
         return complain(stage, "run: --cu-seqlens-%s is missing: packed sequences need both "
                                "--cu-seqlens-q and --cu-seqlens-k",

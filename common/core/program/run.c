@@ -294,6 +294,7 @@ int run_in_steps(const struct stage *stage, const struct options *opt, int (*ste
     struct run r = {.stage = stage, .opt = opt, .report = stdout};
     r.p = opt->score;
     r.p.seed = opt->seed;
+    r.p.has_bias_gradient = opt->file[ARRAY_DBIAS] != NULL;
     r.p.op = run_operation(opt);
     if (writes_to_standard_output(opt)) r.report = stderr;
     int status = steps(&r);

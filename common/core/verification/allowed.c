@@ -75,7 +75,7 @@ static void measure_mean(struct standard *s, const struct arrays *a)
     }
 }
 
-/* Gradients: per (batch, head), or in the whole of dsinks. */
+/* Gradients: per (batch, head), or in the whole of dsinks and dbias. */
 static void measure_backward(struct standard *s, const struct arrays *a)
 {
     for (int way = 0; way <= REVERSE; way++) {
@@ -84,7 +84,7 @@ static void measure_backward(struct standard *s, const struct arrays *a)
         for (int i = 0; i < N_ARRAYS; i++) {
             struct extents e = array_extents(&s->problem, i);
             if (s->answer[i].n)
-                gather_shares(s, i, own[i], e.rank == 4 ? e.size[2] * e.size[3] : e.size[0]);
+                gather_shares(s, i, own[i], e.rank == 4 ? e.size[2] * e.size[3] : s->answer[i].n);
             free(own[i]);
         }
     }

@@ -36,6 +36,7 @@ void add_features(struct test_case *c, enum rows_lie lie, enum bias_form of)
         "", "-bias_per_batch", "-bias_per_head", "-bias_per_both", "-bias_toeplitz"};
     const struct problem *p = &c->problem;
     case_name_add(c, "%s%s", p->causal ? "-causal" : "", p->has_bias ? "-bias" : "");
+    if (p->has_bias_gradient) case_name_add(c, "-dbias");
     if (p->has_window) case_name_add(c, "-window%td,%td", p->window_left, p->window_right);
     if (p->softcap > 0) case_name_add(c, "-cap%g", (double)p->softcap);
     if (p->dropout > 0) case_name_add(c, "-dropout%g", (double)p->dropout);
@@ -71,6 +72,7 @@ static const struct field {
     {"batch", COUNT, P(batch), 0},      {"heads", COUNT, P(heads_q), 0},
     {"kv", COUNT, P(heads_kv), 0},      {"bias", FLAG, P(has_bias), 0},
     SCORE_OPTIONS(SCORE_FIELD)
+    {"dbias", FLAG, P(has_bias_gradient), 0},
     {"sinks", FLAG, P(has_sinks), 0},   {"packed", FLAG, P(packed), 0},
     {"page", COUNT, P(page_size), 0},   {"at", COUNT, OF(c.at), 0},
     {"cache", WORD, P(cache), "f32 f16 bf16 e4m3 int8 "},

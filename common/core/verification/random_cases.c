@@ -103,6 +103,7 @@ static void draw_call(struct random *r, struct test_case *c)
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
     enum bias_form of = p->has_bias ? (enum bias_form)random_below(r, 5) : BIAS_FOR_ALL;
+    p->has_bias_gradient = backward && p->has_bias && of != BIAS_TOEPLITZ && random_below(r, 2);
     lay_out(p, lie);
     give_bias(p, of);
     add_features(c, lie, of);

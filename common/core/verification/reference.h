@@ -56,6 +56,7 @@ struct query {
     const float *q;           /* (head_dim) */
     const float *k, *kt, *v;  /* from that key on, of which each row of kt has seqlen_k */
     const float *bias;        /* (n) or NULL */
+    size_t bias_at;           /* where it begins in the array, and in dbias */
     float sink;               /* -INFINITY: none */
 };
 struct query query_of(const struct problem *p, const struct arrays *a, const struct widened *w,

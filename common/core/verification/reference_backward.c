@@ -27,9 +27,9 @@
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
 
-/* What one pair of a query and a key adds: values, the parts of their errors that may point one way,
+/* What one pair of a query and a key adds: values (db: ds without the slope), the parts of their errors that may point one way,
  * and the squares of those by chance.  weight: p times the slope of the cap; kept: that of dropout. */
-struct pair { double p, ds, weight, kept, p_own, ds_own, p_chance, ds_chance, p_round, ds_round; };
+struct pair { double p, ds, db, weight, kept, p_own, ds_own, db_own, p_chance, ds_chance, db_chance, p_round, ds_round; };
 
 /* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
 struct row { const float *d_o; double lse, D, D_chance; };
@@ -79,7 +79,8 @@ static struct pair pair_of(const struct problem *p, const struct row *row, const
     double lse = ROUNDOFF * 4 * fabs(row->lse);
     if (r.p == 0 && x < d - 104) own = chance = lse = 0; /* nothing brings this weight back to life */
     r.weight = r.p * slope;
-    r.ds = r.weight * (dp - row->D);
+    r.db = r.p * (dp - row->D);
+    r.ds = r.db * slope;
     r.p_round = rounding_of(p->dtype, r.p, x);
     double p_least = least(p->dtype, r.p), ds_least = least(p->dtype, r.ds * fmin(1, fabs((double)p->scale)));
     double tiny = p_least * (1 + fabs(dp) + fabs(row->D)) + ds_least;
@@ -93,7 +94,9 @@ static struct pair pair_of(const struct problem *p, const struct row *row, const
     r.ds_own = fabs(r.ds) * (own * more + 4 * ROUNDOFF) + tiny +
                r.p * fabs(dp - row->D) * of_cap;
     r.ds_chance = sqrt(of_ds * of_ds + r.weight * r.weight * of_dp * of_dp);
-    if (x > 1 && own > 0) r.p_own = r.ds_own = INFINITY;
+    r.db_own = fabs(r.db) * (own * more + 4 * ROUNDOFF) + tiny;
+    r.db_chance = hypot(r.db * chance * more, r.p * of_dp);
+    if (x > 1 && own > 0) r.p_own = r.ds_own = r.db_own = INFINITY;
     return r;
 }
 
@@ -111,6 +114,9 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
         double of_row = hypot(of.ds * lse, of.weight * row->D_chance);
         double dk_chance = size * hypot(of.ds_chance, of_row), ds = of.ds * scale;
         size_t key = x->key + j;
+        if (p->has_bias_gradient)
+            add(&r->answer[ARRAY_DBIAS], x->bias_at + j, of.db, 1, of.db_own,
+                hypot(of.db_chance, hypot(of.db * lse, of.p * row->D_chance)), 0);
         for (size_t t = 0; t < d; t++) {
             double k = x->k[j * d + t];
             add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance, of.ds_round);
@@ -194,8 +200,8 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
     reference_attention(forward, &plain, a);
     struct widened in = widened_new(p, a);
     size_t group = p->heads_kv ? p->heads_q / p->heads_kv : 0;
-#pragma omp parallel for schedule(dynamic) if (problem_flops(p) > WORTH_THREADS)
-    for (size_t kv = 0; kv < p->heads_kv; kv++) /* heads that no other thread adds to */
+#pragma omp parallel for schedule(dynamic) if (problem_flops(p) > WORTH_THREADS && !p->has_bias_gradient)
+    for (size_t kv = 0; kv < p->heads_kv; kv++) /* heads that no other thread adds to, but for a bias */
         for (size_t b = 0; b < p->batch; b++)
             for (size_t h = kv * group; h < (kv + 1) * group; h++)
                 add_head(r, p, a, &in, forward, b * p->heads_q + h);

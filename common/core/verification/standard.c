@@ -133,6 +133,18 @@ static struct standard *standard_of_plain(const struct problem *p, const struct 
     return s;
 }
 
+/* Adds the gradient of the part's bias to that of the whole. */
+static void take_bias(struct answer *x, const struct answer *y, const struct problem *p, const struct part *from)
+{
+    size_t heads = p->has_bias_strides ? p->heads_q : 1;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < from->s.seqlen_q; i++)
+            for (size_t j = 0; j < from->s.seqlen_k; j++) {
+                size_t to = bias_at(p, from->s.batch, h, i) + j, own = bias_at(&from->p, 0, h, i) + j;
+                x->want[to] += y->want[own], x->allowed[to] += y->allowed[own];
+            }
+}
+
 /* Copies the answers of a part to their rows. */
 static void take_part(struct standard *s, struct standard *part, const struct part *from)
 {
@@ -143,7 +155,8 @@ static void take_part(struct standard *s, struct standard *part, const struct pa
     struct rows to = {&dense, &from->a, from->s}, of_part = {&from->p, &from->a, own};
     for (int i = 0; i < N_ARRAYS; i++) {
         const struct answer *x = &s->answer[i], *y = &part->answer[i];
-        for (size_t e = 0; !array_has_rows(i) && e < x->n; e++) /* a sum over the sequences */
+        if (i == ARRAY_DBIAS && x->n) take_bias(&s->answer[i], y, &s->problem, from);
+        for (size_t e = 0; i == ARRAY_DSINKS && e < x->n; e++) /* a sum over the sequences */
             x->want[e] += y->want[e], x->allowed[e] += y->allowed[e];
         if (!x->n || !array_has_rows(i)) continue;
         rows_copy(i, sizeof(double), x->want, &to, y->want, &of_part);

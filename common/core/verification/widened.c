@@ -67,5 +67,6 @@ struct query query_of(const struct problem *p, const struct arrays *a, const str
         .kt = w->kt + kv * d * n + keys.first,
         .v = w->array[ARRAY_V] + key * p->head_dim_v,
         .bias = p->has_bias ? a->bias + bias_at(p, b, h, i) + keys.first : NULL,
+        .bias_at = bias_at(p, b, h, i) + keys.first,
         .sink = p->has_sinks ? a->sinks[h] : -INFINITY};
 }

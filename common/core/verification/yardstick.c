@@ -167,8 +167,9 @@ static void row_backward(const struct problem *p, const struct arrays *a,
         if (s[j] == -INFINITY) continue;
         float weight = expf(s[j] - lse);
         float w = (float)kept(p, &x, j);
-        float ds = weight * (w * dot(d_o, x.v + j * dv, dv, way & REVERSE) - D) * slope[j];
-        ds = dtype_round(p->dtype, ds);
+        float ds = weight * (w * dot(d_o, x.v + j * dv, dv, way & REVERSE) - D);
+        if (p->has_bias_gradient) gradients[ARRAY_DBIAS][x.bias_at + j] += ds;
+        ds = dtype_round(p->dtype, ds * slope[j]);
         add(gradients[ARRAY_DQ] + row * d, p->scale * ds, x.k + j * d, d);
         add(gradients[ARRAY_DK] + (x.key + j) * d, p->scale * ds, x.q, d);
         add(gradients[ARRAY_DV] + (x.key + j) * dv, dtype_round(p->dtype, w * weight), d_o, dv);
