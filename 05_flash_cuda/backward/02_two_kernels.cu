@@ -53,12 +53,25 @@ static void backward(const struct problem *p, const struct arrays *a)
         const size_t key_blocks = p->batch * p->heads_kv * x.key_tiles;
         const size_t query_blocks = p->batch * p->heads_q * x.query_tiles;
         launch_row_sums<F32>(x, a->stream);
+        struct gradient<F32> without_bias = x; /* dq's kernel has its gradient */
+        without_bias.dbias = NULL;
         if (key_blocks)
             start(atomics_kernel<S, false>, key_blocks, S::THREADS, sizeof(typename S::tiles), a->stream,
-                  x);
+                  without_bias);
         if (query_blocks)
             start(dq_kernel<S>, query_blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x);
     });
+}
+
+/* The gradient of a bias is added up by atomicAdd: in a fixed order only where each element has one score. */
+static const char *refuses(const struct problem *p)
+{
+    const struct strides *s = &p->bias_strides;
+    const bool strided = p->has_bias_strides;
+    const bool shared = (strided && !s->row && p->seqlen_q > 1) || (!(strided && s->head) && p->heads_q > 1) ||
+                        (!(strided && s->batch) && p->batch > 1);
+    if (p->has_bias_gradient && shared) return "the gradient of a bias that several scores share";
+    return float_refuses(p);
 }
 
 static struct cost cost(const struct problem *p)
@@ -67,5 +80,5 @@ static struct cost cost(const struct problem *p)
 }
 
 GPU_VARIANT(gradient_two_kernels, "dk, dv first, then dq",
-    FLOAT_GRADIENT, .refuses = float_refuses, .workspace = float_workspace, .cost = cost,
+    FLOAT_GRADIENT, .refuses = refuses, .workspace = float_workspace, .cost = cost,
     .does = {{OP_BACKWARD, backward}});

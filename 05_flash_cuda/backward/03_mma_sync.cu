@@ -56,14 +56,12 @@ static __forceinline__ __device__ void issue_queries(typename W::shared &shared,
 }
 
 /* p of a score with a bias or a soft cap.  lse is the row's own: times log2(e) that of a row whose bias
- * is -1e30 would be off by more than its keys differ. */
+ * is -1e30 would be off by more than its keys differ.   at  its element of the bias */
 template <enum dtype T>
-static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x, float s, int head,
-                                                    int i, int j, float *slope)
+static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x, float s, size_t at,
+                                                    float lse, float *slope)
 {
-    if (i >= x.seqlen_q || j >= x.seqlen_k) return 0.0f;
-    const float z = exponent_of(x, s, head, i, j, slope);
-    const float lse = x.lse[(ptrdiff_t)head * x.seqlen_q + i];
+    const float z = exponent_of(x, s, at, slope);
     return z == -INFINITY || lse == -INFINITY ? 0.0f : exp2_fast((z - lse) * 1.44269504f);
 }
 
@@ -85,6 +83,7 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
         if (j + 8 * r >= x.seqlen_k) seen[r].end = 0;
         seen[r].first -= i_0 + 2 * t, seen[r].end -= i_0 + 2 * t;
     }
+    const size_t of_head = BENT ? bias_of_head(x, at.head) : 0;
     struct four drawn[2]; /* for queries 2 t and 2 t + 1, of each 16 */
 #pragma unroll
     for (int n = 0; n < W::Br / 8; n++) {
@@ -92,19 +91,28 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
             drawn[e] = philox(&x.drops, at.head, i_0 + 8 * n + 2 * t + e, j);
         const float2 lse2 = *(const float2 *)&shared.lse2[stage][8 * n + 2 * t];
         const float2 D_i = *(const float2 *)&shared.D_i[stage][8 * n + 2 * t];
+        float lse[2];
+#pragma unroll
+        for (int e = 0; BENT && e < 2; e++) {
+            const int i = i_0 + 8 * n + 2 * t + e;
+            lse[e] = i < x.seqlen_q ? x.lse[(ptrdiff_t)at.head * x.seqlen_q + i] : -INFINITY;
+        }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const int query = 8 * n + e % 2;
-            float slope = 1.0f, p;
-            if constexpr (BENT)
-                p = bent_weight(x, s[n][e], at.head, i_0 + 2 * t + query, j + e / 2 * 8, &slope);
-            else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
+            const int query = 8 * n + e % 2, key = j + e / 2 * 8;
+            const size_t of_score = of_head + (size_t)(i_0 + 2 * t + query) * x.bias_strides.row + key;
+            float slope = 1.0f, p = 0.0f;
+            if (BENT) {
+                if (lse[e % 2] > -INFINITY && key < x.seqlen_k)
+                    p = bent_weight(x, s[n][e], of_score, lse[e % 2], &slope);
+            } else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
             const bool kept = !DROPS || drawn[e % 2].x[n % 2 * 2 + e / 2] >= x.drops.below;
             const float of_v = !DROPS ? dp[n][e] : kept ? dp[n][e] * x.drops.factor : 0.0f;
-            float ds = p * (of_v - (e % 2 ? D_i.y : D_i.x)) * slope;
+            float ds = p * (of_v - (e % 2 ? D_i.y : D_i.x));
             if (!kept) p = 0.0f;
             if (MASK && (query < seen[e / 2].first || query >= seen[e / 2].end)) p = ds = 0.0f;
-            s[n][e] = p, dp[n][e] = ds;
+            if (BENT && x.dbias && ds != 0.0f) atomicAdd(&x.dbias[of_score], ds);
+            s[n][e] = p, dp[n][e] = ds * slope;
         }
     }
 }
@@ -248,6 +256,6 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, tilin
 GPU_VARIANT(gradient_mma_sync, "tensor cores; S^T",
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_BIAS_STRIDES | WITH_DROPOUT,
+                WITH_BIAS_STRIDES | WITH_DROPOUT | WITH_BIAS_GRADIENT,
     .max_score = INFINITY, .masked_rows = 1, .in_any_order = 1, .refuses = refuses,
     .workspace = workspace, .cost = cost, .does = {{OP_BACKWARD, backward}});

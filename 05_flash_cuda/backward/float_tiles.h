@@ -133,6 +133,7 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
                                                 int j_0)
 {
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
+    const size_t of_head = bias_of_head(x, head);
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
         const int row = ty + 8 * a, i = i_0 + row;
@@ -141,11 +142,14 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
 #pragma unroll
         for (int b = 0; b < S::C; b++) {
             const int j = j_0 + tx + S::TX * b;
+            const size_t at = of_head + i * x.bias_strides.row + j;
             float slope = 1.0f, z = -INFINITY;
-            if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], head, i, j, &slope);
+            if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], at, &slope);
             const float counts = !x.drops.below || is_kept(&x.drops, head, i, j) ? x.drops.factor : 0.0f;
             s[a][b] = z == -INFINITY ? 0.0f : expf(z - shared.lse[row]);
-            dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] * counts - shared.D_i[row]) * slope;
+            dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] * counts - shared.D_i[row]);
+            if (x.dbias && dp[a][b] != 0.0f) atomicAdd(&x.dbias[at], dp[a][b]);
+            dp[a][b] *= slope;
             s[a][b] *= counts;
         }
     }
@@ -248,5 +252,5 @@ static const char *float_refuses(const struct problem *p)
 #define FLOAT_GRADIENT                                                                       \
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 75, .types = TYPE(F32),        \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |      \
-                 WITH_BIAS_STRIDES | WITH_DROPOUT,                                           \
+                 WITH_BIAS_STRIDES | WITH_DROPOUT | WITH_BIAS_GRADIENT,                      \
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1

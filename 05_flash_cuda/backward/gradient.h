@@ -20,6 +20,7 @@
 #include "mask32.h"
 #include "portable/float_arithmetic.h"
 #include "start.h"
+#include "problem/arrays.h"
 #include "problem/layout.h"
 #include "sequences.h"
 #include "vector/half.h"
@@ -53,6 +54,8 @@ template <enum dtype DTYPE> struct gradient {
     struct strides o_strides;
     T *dq, *dk, *dv;
     float *dsinks;
+    float *dbias; /* or NULL; lies as bias */
+    size_t dbias_bytes;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
     uint16_t *terms; /* Hopper: [2, batch heads_q, padded, 8] lse and D, each as three terms */
     size_t rows;     /* batch heads_q padded */
@@ -116,6 +119,8 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.sinks = p->has_sinks ? a->sinks : NULL;
     x.dq = (T *)a->dq, x.dk = (T *)a->dk, x.dv = (T *)a->dv;
     x.dsinks = a->dsinks;
+    x.dbias = p->has_bias_gradient ? a->dbias : NULL;
+    x.dbias_bytes = array_bytes(p, ARRAY_DBIAS);
     x.D = (float *)a->workspace;
     x.lse2 = x.D + padded_rows(p, br);
     x.dq_sum = x.lse2 + padded_rows(p, br);
@@ -175,15 +180,20 @@ static __forceinline__ __device__ struct key_range32 queries_of(struct mask32 m,
     return {max(0, min(seqlen_q, j - m.last)), max(0, min(seqlen_q, end - m.first))};
 }
 
-/* The exponent of a score, c tanh(s scale / c) + bias with a soft cap c, and *slope, that of the cap;
- * -inf where a bias hides the key, whatever q and k hold.   head  b * heads_q + h */
+/* The element of the bias, and of dbias, of query 0 and key 0 of a head.   head  b * heads_q + h */
 template <enum dtype T>
-static __forceinline__ __device__ float exponent_of(const struct gradient<T> &x, float s, int head,
-                                                    int i, int j, float *slope)
+static __forceinline__ __device__ size_t bias_of_head(const struct gradient<T> &x, int head)
 {
-    const size_t bias_of_head = head / x.heads_q * x.bias_strides.batch +
-                                head % x.heads_q * x.bias_strides.head;
-    const float bias = x.bias ? x.bias[bias_of_head + i * x.bias_strides.row + j] : 0.0f;
+    return head / x.heads_q * x.bias_strides.batch + head % x.heads_q * x.bias_strides.head;
+}
+
+/* The exponent of a score, c tanh(s scale / c) + bias with a soft cap c, and *slope, that of the cap;
+ * -inf where a bias hides the key, whatever q and k hold.   at  its element of the bias */
+template <enum dtype T>
+static __forceinline__ __device__ float exponent_of(const struct gradient<T> &x, float s, size_t at,
+                                                    float *slope)
+{
+    const float bias = x.bias ? x.bias[at] : 0.0f;
     float z = s * x.scale;
     *slope = 1.0f;
     if (x.softcap > 0.0f) {
@@ -280,6 +290,7 @@ static __global__ void __launch_bounds__(D_THREADS) sinks_kernel(const struct gr
 template <enum dtype T, bool TERMS = false, int PACKED = 0>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
+    if (x.dbias) CUDA_CHECK(cudaMemsetAsync(x.dbias, 0, x.dbias_bytes, (cudaStream_t)stream));
     if (!x.rows) return;
     const size_t blocks = (x.rows + D_ROWS - 1) / D_ROWS;
     start(row_sums_kernel<T, TERMS, PACKED>, blocks, D_THREADS, 0, stream, x);

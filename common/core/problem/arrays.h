@@ -9,6 +9,10 @@
 
 #include "harness.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum array {
     ARRAY_X, ARRAY_W, ARRAY_Y,
     ARRAY_Q, ARRAY_K, ARRAY_V, ARRAY_BIAS, ARRAY_SINKS,
@@ -108,3 +112,7 @@ size_t problem_bytes(const struct problem *p);
 
 /* The files of `run` that must be given; not those of features, nor lse beside o. */
 unsigned files_needed(enum op op);
+
+#ifdef __cplusplus
+}
+#endif
