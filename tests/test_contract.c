@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "dropout.h"
 #include "problem/feature.h"
 #include "problem/layout.h"
 #include "problem/choice.h"
@@ -125,6 +126,23 @@ Test(contract, each_feature_has_its_bit_and_its_name)
                   "row %zu: %s", i, refused);
         v.supports = rows[i].features;
         cr_expect_null(variant_refuses(&v, &rows[i].p), "row %zu", i);
+    }
+}
+
+/* The generator's published example, of counter and key 0; and a row of keys is its keys one by one. */
+Test(contract, dropout_draws_by_philox)
+{
+    const struct dropout zero = {{0, 0}, 0, 0, 1};
+    const uint32_t want[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    struct four got = philox(&zero, 0, 0, 0);
+    for (int k = 0; k < 4; k++) cr_expect_eq(got.x[k], want[k]);
+    struct problem p = {.dropout = 0.25f, .seed = 5};
+    struct dropout d = dropout_of(&p);
+    float counts[50];
+    for (uint32_t i = 0; i < 40; i++) {
+        kept_keys(&d, 3, i, 7, 50, counts);
+        for (uint32_t j = 0; j < 50; j++)
+            cr_expect_eq(counts[j], is_kept(&d, 3, i, 7 + j) ? d.factor : 0, "%u %u", i, j);
     }
 }
 

@@ -1,5 +1,6 @@
 """test_python_dot_product.py: PyTorch's signature, the gradient of a bias, and dropout, beside PyTorch's
 own function and the definition; and the models that need them."""
+import numpy
 import pytest
 
 from five_steps_here import EVERYWHERE, WITH_TORCH, five_steps, torch
@@ -19,8 +20,8 @@ if torch:
         "broadcast": ([R(1, 4, 5, 8), R(2, 1, 7, 8), R(2, 4, 7, 8), R(4, 5, 7)], {}),
         "one bias for all batches": ([R(2, 4, 5, 8), R(2, 4, 7, 8), R(2, 4, 7, 8), R(1, 4, 5, 7)], {}),
         "groups": ([R(2, 4, 5, 8), R(2, 2, 7, 8), R(2, 2, 7, 8), R(2, 1, 1, 7)], {"enable_gqa": True})}
-    MASKS = {"none": (False, None), "causal": (True, None), "bias": (False, R(4, 6, 6)),
-             "booleans": (False, (torch.rand(6, 6) > 0.4) | torch.eye(6).bool())}
+    MASKS = {"none": (False, None), "causal": (True, None), "bias": (False, R(4, 21, 21)),
+             "booleans": (False, (torch.rand(21, 21) > 0.4) | torch.eye(21).bool())}
 else:
     SHAPES = MASKS = {}
 
@@ -45,11 +46,8 @@ def test_it_is_pytorchs_function(name, device):
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (2, 1)}, {"softcap": 2.0},
                                      {"layout": "blhd"}, {"sinks": [0.5, 1.0]}], ids=str)
-@pytest.mark.parametrize("block", [1 << 24, 40])
-def test_a_bias_has_its_gradient_with_every_option(monkeypatch, options, block):
+def test_a_bias_has_its_gradient_with_every_option(options):
     """Against the gradient of the definition, whose bias is added to q's product with more columns."""
-    from five_steps import bias_gradient
-    monkeypatch.setattr(bias_gradient, "BLOCK", block)
     if "sinks" in options:
         options = {"sinks": torch.tensor(options["sinks"])}
     q, k, v = R(2, 2, 5, 8), R(2, 2, 5, 8), R(2, 2, 5, 8)
@@ -69,31 +67,39 @@ def test_a_bias_has_its_gradient_with_every_option(monkeypatch, options, block):
             torch.testing.assert_close(got[at], want, rtol=0.02, atol=0.005)
 
 
+def kept(seed, p, heads, rows, keys):
+    """[heads, rows, keys]: is the weight kept?  Philox4x32-10, whose four numbers belong to a pair and to those
+    8 queries or 8 keys on."""
+    h, i, j = (a.astype(numpy.uint64) for a in numpy.indices((heads, rows, keys)))
+    low, u = numpy.uint64(2 ** 32 - 1), numpy.uint64
+    x = [i // u(16) * u(8) + i % u(8), j // u(16) * u(8) + j % u(8), h, h * u(0)]
+    for r in range(10):
+        keys_of = [u(seed % 2 ** 32 + r * 0x9e3779b9) & low, u(seed // 2 ** 32 + r * 0xbb67ae85) & low]
+        a, b = u(0xd2511f53) * x[0], u(0xcd9e8d57) * x[2]
+        x = [(b >> u(32)) ^ x[1] ^ keys_of[0], b & low, (a >> u(32)) ^ x[3] ^ keys_of[1], a & low]
+    number = numpy.choose((i // u(8) % u(2) * u(2) + j // u(8) % u(2)).astype(int), x)
+    return torch.from_numpy(number >= int(numpy.float32(p) * 2.0 ** 32))
+
+
 @devices
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("rows", [6, 2])
-def test_dropout_is_the_definitions(monkeypatch, name, rows, device):
-    """The same weights are dropped in the backward pass, whose recomputation draws them again."""
-    from five_steps import dot_product
+@pytest.mark.parametrize("seed", [5, 2 ** 45 + 3])
+def test_dropout_is_the_definitions(name, seed, device):
+    """The same weights are dropped in the backward pass; the gradient of a bias knows it too."""
     causal, mask = MASKS[name]
     mask = mask if mask is None else mask.detach().to(device)
-    monkeypatch.setattr(dot_product, "BLOCK", rows * 48)
-    leaves = [R(2, 4, 6, 8, device=device, requires_grad=True) for _ in "qkv"]
+    leaves = [R(2, 4, 21, 8, device=device, requires_grad=True) for _ in "qkv"]
     arrays = [*leaves, mask]
     if name == "bias":
         leaves.append(mask.requires_grad_())
-    keep = torch.zeros(2, 4, 6, 6, device=device)
-    for i in range(0, 6, rows):
-        seen = i + rows if causal else 6
-        keep[:, :, i:i + rows, :seen] = dot_product._keep(
-            leaves[0][:, :, i:i + rows].detach(), seen, 0.3, torch.tensor(5), i // rows)
+    keep = kept(seed, 0.3, 8, 21, 21).reshape(2, 4, 21, 21).to(device)
     s = leaves[0] @ leaves[1].transpose(-1, -2) / 8**0.5
     if causal:
-        s = s.masked_fill(~torch.ones(6, 6, device=device).tril().bool(), -torch.inf)
+        s = s.masked_fill(~torch.ones(21, 21, device=device).tril().bool(), -torch.inf)
     if mask is not None:
         s = s + (mask if name == "bias" else torch.where(mask, 0, -torch.inf))
     want = (torch.nan_to_num(torch.softmax(s, -1)) * keep / 0.7) @ leaves[2]
-    got, d_o = OURS(*arrays, 0.3, causal, seed=5), R(2, 4, 6, 8, device=device)
+    got, d_o = OURS(*arrays, 0.3, causal, seed=seed), R(2, 4, 21, 8, device=device)
     agree([got, *torch.autograd.grad(got, leaves, d_o)], [want, *torch.autograd.grad(want, leaves, d_o)])
 
 
@@ -111,13 +117,11 @@ def test_dropout_follows_pytorchs_seed_and_drops_what_it_says():
             OURS(q, k, v, dropout_p=0.25, seed=seed)
 
 
-def test_neighbouring_seeds_drop_other_weights_in_every_block(monkeypatch):
-    """Blocks drew from seed + i: row i of step t was row 0 of step t + i.  Seeds up to 2^200 are seeds."""
-    from five_steps import dot_product
-    monkeypatch.setattr(dot_product, "BLOCK", 64 * 64)  # a block has one row
+def test_neighbouring_seeds_drop_other_weights():
+    """Rows of neighbouring seeds, heads and queries.  Seeds up to 2^200 are seeds."""
     q, k, v = torch.zeros(8, 8, 8, 8), torch.zeros(8, 8, 64, 8), torch.eye(64).expand(8, 8, 64, 64)
-    kept = [OURS(q, k, v, dropout_p=0.5, seed=seed) > 0 for seed in (7, 8, 2 ** 200)]
-    rows = [row[:, :, i].flatten() for row in kept for i in range(8)]
+    kept_of = [OURS(q, k, v, dropout_p=0.5, seed=seed) > 0 for seed in (7, 8, 2 ** 200)]
+    rows = [row[:, :, i].flatten() for row in kept_of for i in range(8)]
     agreement = [(a == b).float().mean().item() for n, a in enumerate(rows) for b in rows[:n]]
     assert max(agreement) < 0.6, "4096 weights, kept or dropped by fair coins"
 

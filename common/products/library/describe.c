@@ -116,11 +116,13 @@ static int describe_scores(struct request *r, const struct five_steps_attention_
     g->causal = p->causal != 0;
     g->scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->head_dim);
     g->softcap = p->softcap;
+    g->dropout = p->dropout, g->seed = p->seed;
     g->has_sinks = p->sinks != NULL;
     g->has_bias = p->bias != NULL;
     g->has_bias_strides = g->has_bias && p->bias_is_strided && !serves_all(p);
     g->bias_strides = (struct strides){p->bias_strides.batch, p->bias_strides.head,
                                        p->bias_strides.row};
+    g->has_bias_gradient = g->has_bias && p->dbias && g->op == OP_BACKWARD;
     g->has_window = p->window != 0;
     g->window_left = p->window_left, g->window_right = p->window_right;
     return call_scores(g, &f) ? relay(r, &f) : FIVE_STEPS_OK;
@@ -213,11 +215,14 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
         .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse,
         .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks,
+        .dbias = p->dbias,
         .q_scale = p->q_scale, .k_scale = p->k_scale, .v_scale = p->v_scale, .stream = p->stream};
     int status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);
     if (!status) status = describe_pages(r, p);
     if (!status) status = describe_eight_bits(r, p);
+    if (!status && g->has_bias_gradient && array_start(g, &r->theirs, ARRAY_BIAS) != (const void *)p->bias)
+        status = fail(r, FIVE_STEPS_UNSUPPORTED, "dbias: of a bias whose rows run backwards");
     if (status) return status;
     g->q_strides = described_strides(g, ARRAY_Q, p->q_strides);
     g->k_strides = described_strides(g, ARRAY_K, p->k_strides);

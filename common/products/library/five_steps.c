@@ -30,6 +30,7 @@ static int attention_request(struct request *r)
 {
     static const size_t sizes[] = {
         sizeof(struct five_steps_attention_problem),
+        offsetof(struct five_steps_attention_problem, dropout),         /* 1.8 */
         offsetof(struct five_steps_attention_problem, q_scale),         /* 1.7 */
         offsetof(struct five_steps_attention_problem, kv_type),         /* 1.6 */
         offsetof(struct five_steps_attention_problem, deterministic),   /* 1.4 */

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.8.0"
+#define FIVE_STEPS_VERSION "1.9.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 /* The last two of attention alone: 1 sign, 4 exponent and 3 fraction bits; whole numbers.  Where they are
@@ -145,6 +145,15 @@ struct five_steps_attention_problem {
     const float *k_scale, *v_scale; /* [batch, heads_kv] on the problem's device; NULL: 1 */
 
     const float *q_scale;    /* Since 1.8: of q of 8 bits, [batch, heads_kv]: its key head's */
+
+    /* Since 1.9.  dropout, 0 <= p < 1: each weight counts 0 with that probability, else 1 / (1 - p); lse stays.
+     * Which ones is a function of seed, sequence, head, query and key, so the backward pass, given the same,
+     * finds them again, on any device. */
+    float dropout;
+    size_t seed;
+    /* The backward pass: lies as bias; an element that several scores share gets their sum.  NULL: not
+     * wanted.  With bias_strides none of which is negative. */
+    float *dbias;
 };
 
 /* Since 1.8.  Numbers as codes of 8 bits, with the least scale of each head at which none saturates:
@@ -201,7 +210,7 @@ int five_steps_attention_shapes(struct five_steps_attention_problem *p, const si
 
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
  * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
- * cu_seqlens, seqlens_k, page_table, scales.  What is given may not overlap already. */
+ * cu_seqlens, seqlens_k, page_table, scales, dbias.  What is given may not overlap already. */
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
                                    size_t *bytes, struct five_steps_error *error);
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,
@@ -222,8 +231,8 @@ int five_steps_quantise(const struct five_steps_quantise_problem *p,
  *     dq_i  = scale sum_j ds_ij k_j,   dk_j = scale sum_i ds_ij q_i,   dv_j = sum_i p_ij do_i
  *     dsink = -sum_i exp(sink - lse_i) D_i, of a head
  * A soft cap multiplies ds_ij by its slope; dk and dv are sums over the query heads that share the
- * key head.  A bias has no gradient.  The problem is the forward pass's, with its results, which
- * are read here, and the fields since 1.3.  What no query sees has gradient 0, and so has a query
+ * key head; dbias is ds without the cap's slope.  The problem is the forward pass's, with its results, which
+ * are read here, and the fields since 1.3 and 1.9.  What no query sees has gradient 0, and so has a query
  * without keys.  Keys in pages are not supported. */
 int five_steps_attention_backward_workspace(const struct five_steps_attention_problem *p,
                                             size_t *bytes, struct five_steps_error *error);

@@ -229,11 +229,12 @@ static int ask(const struct five_steps_attention_problem *p, int device, enum pa
                             (const void **)&x.cu_seqlens_q, (const void **)&x.cu_seqlens_k,
                             (const void **)&x.page_table, (const void **)&x.seqlens_k,
                             (const void **)&x.k_scale, (const void **)&x.v_scale,
-                            (const void **)&x.dsinks};
+                            (const void **)&x.dsinks, (const void **)&x.dbias};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (*given[i]) *given[i] = last; /* whether it is there */
     x.q = x.k = x.v = x.o = x.stream = NULL;
     x.d_o = x.dq = x.dk = x.dv = NULL;
+    x.seed = 0;
     if (threads != threads_of[pass] || memcmp(&x, last, sizeof x)) {
         last->size = 0, threads_of[pass] = threads;
         if (workspace_of[device][pass](p, &bytes_of[pass], NULL)) return 1;

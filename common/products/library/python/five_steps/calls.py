@@ -144,18 +144,17 @@ class Call:
                 raise
             run(self.kind, self.like, name, self.problem(), computes)
 
-    def gradients(self, lse, d_o):
-        """dq, dk, dv and dsinks (or None), contiguous with heads before rows: of a call whose `out`
-        was the forward pass's o, from its lse and from the gradient of o (heads before rows)."""
-        kind, rows = self.kind, {"d" + name: self.kept[name] for name in "qkv"}
-        results = {name: kind.empty(tuple(a.shape), a) for name, a in rows.items()}
-        sinks = self.kept.get("sinks")
-        if sinks is not None:
-            results["dsinks"] = kind.empty(tuple(sinks.shape), sinks)
+    def gradients(self, lse, d_o, of_bias=False):
+        """dq, dk, dv, dsinks and dbias (or None), contiguous with heads before rows: of a call whose `out`
+        was the forward pass's o, from its lse and from the gradient of o (heads before rows).  of_bias: that
+        of the bias is wanted, which lies one after another."""
+        kind, names = self.kind, ("q", "k", "v", "sinks", *["bias"] * of_bias)
+        results = {"d" + name: kind.empty(tuple(self.kept[name].shape), self.kept[name])
+                   for name in names if name in self.kept}
         for name, a in (("lse", kind.contiguous(lse)), ("d_o", kind.contiguous(d_o)), *results.items()):
             self.keep(name, a)
         self.run("attention_backward")
-        return (*(results[name] for name in rows), results.get("dsinks"))
+        return [results.get("d" + name) for name in ("q", "k", "v", "sinks", "bias")]
 
 
 def run(kind, like, name, problem, computes=True):
@@ -194,9 +193,10 @@ def _sizes(q, k, v):
 
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
-                   invariant, deterministic, rows_first, out=None, codes=None, scales=(), kernel=None):
+                   invariant, deterministic, dropout, rows_first, out=None, codes=None, scales=(), kernel=None):
     """rows_first: the rows lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the
-    type of v, if it has 8 bits, and the scales of q, k and v; kernel: the one to take."""
+    type of v, if it has 8 bits, and the scales of q, k and v; kernel: the one to take.  With dropout its seed
+    follows the arrays."""
     given = dict(zip(NAMES, arrays))
     call = Call({**given, "out": out})
     kind, rows = call.kind, {name: given[name] for name in "qkv"}
@@ -212,7 +212,9 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     if given["cu_seqlens_q"] is not None:
         ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
     call.keep_rows(**views)
-    f.update(score_fields(causal, left, right, softcap, scale, invariant, deterministic))
+    f.update(score_fields(causal, left, right, softcap, scale, invariant, deterministic, dropout))
+    if dropout:
+        f["seed"] = int(arrays[len(NAMES)])
     eight_bits.describe(call, codes, scales)
     call.sinks(given["sinks"])
     call.bias(given["bias"])

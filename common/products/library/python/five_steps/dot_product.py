@@ -1,19 +1,19 @@
 """dot_product.py: attention with the signature of PyTorch's scaled_dot_product_attention."""
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from .arrays import FiveStepsError, kind_of
 from .options import real, whole
 from .torch_operations import attention as compute
-from .torch_operations import define
-
-BLOCK = 1 << 24  # scores that are dropped at once; on a GPU, which else waits for the host, four times as many
 
 
-def _attention(q, k, v, mask, scale, window):
-    """o and lse of attention() with these options."""
-    given = False, scale, window, None, "bhld", None, None, False, False
-    return compute((q, k, v, mask, None, None, None, None), given, True, None)
+def dropped(q, k, v, mask, right, scale, p, seed=None, softcap=None, sinks=None):
+    """Attention with dropout.  right: how far behind its own key a query sees; None: no limit."""
+    if p and seed is None:
+        seed = torch.randint(1 << 62, ())  # torch.manual_seed() repeats it
+    elif seed is not None:
+        seed = torch.tensor(whole("seed", seed, 0) % 2 ** 63)
+    given = False, scale, None if right is None else (-1, right), softcap, "bhld", None, None, False, False, p
+    return compute((q, k, v, mask, sinks, None, None, None, seed if p else None), given, False, None)[0]
 
 
 def _folded(arrays, mask, gqa):
@@ -35,56 +35,6 @@ def _folded(arrays, mask, gqa):
     return folded, mask, lead
 
 
-@define("keep", "Tensor q, SymInt keys, float p, Tensor seed, SymInt block", "Tensor")
-def _keep(q, keys, p, seed, block):
-    """Which scores of a block are kept: drawn by PyTorch's generator of the device, on a GPU Philox."""
-    seeds = torch.Generator().manual_seed(int(seed))  # of blocks: of neighbours unlike
-    own = torch.randint(1 << 62, (block + 1,), generator=seeds)[block]
-    draw = torch.Generator(q.device).manual_seed(int(own))
-    return torch.rand((*q.shape[:-1], keys), generator=draw, device=q.device) >= p
-
-
-@torch.library.register_fake("five_steps::keep")
-def _(q, keys, *_):
-    return q.new_empty((*q.shape[:-1], keys), dtype=torch.bool)
-
-
-def _dropped_rows(q, k, v, mask, score, p, seed, block):
-    """Some rows with dropout.  What is kept has the sum o1 exp(lse1) of its weighted values; the
-    denominator is that of all keys:  o = o1 exp(lse1 - lse) / (1 - p)."""
-    keep = _keep(q.detach(), k.shape[-2], p, seed, block)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, -torch.inf)
-    kept = torch.where(keep, 0.0 if mask is None else mask.float(), -torch.inf)
-    o1, lse1 = _attention(q, k, v, kept, *score)
-    _, lse = _attention(q, k, v.detach()[..., :8], mask, *score)
-    seen = lse1 > -torch.inf
-    weight = torch.where(seen, torch.exp(torch.where(seen, lse1 - lse, 0)), 0) / (1 - p)
-    return (o1 * weight[..., None]).to(q.dtype)
-
-
-def dropped(q, k, v, mask, right, scale, p, seed=None):
-    """Attention with dropout, some rows at a time; the backward pass draws the same again.  right: how
-    far behind its own key a query sees; None: no limit."""
-    seed = (torch.randint(1 << 62, ()) if seed is None else  # torch.manual_seed() repeats it
-            torch.tensor(whole("seed", seed, 0) % 2 ** 63))
-    n, keys = q.shape[-2], k.shape[-2]
-    rows = max(1, (4 * BLOCK if q.is_cuda else BLOCK) // max(1, q.shape[0] * q.shape[1] * keys))
-    parts = []
-    for i in range(0, n, rows):
-        end = min(i + rows, n)
-        behind = None if right is None else end - n + right
-        limit = keys if right is None else max(0, min(keys, keys + behind))
-        own = mask
-        if mask is not None:
-            own = mask[..., i:end, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask
-            own = own[..., :limit] if mask.shape[-1] > 1 else own
-        score = scale, None if right is None else (-1, max(behind, 0))
-        parts.append(checkpoint(_dropped_rows, q[..., i:end, :], k[..., :limit, :], v[..., :limit, :], own, score,
-                                p, seed, i // rows, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(parts, -2) if parts else q.new_empty((*q.shape[:-1], v.shape[-1]))
-
-
 def compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, seed):
     """five_steps.scaled_dot_product_attention()."""
     given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
@@ -102,10 +52,8 @@ def compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scal
     if is_causal:  # ours is aligned at the bottom right
         k, v = k[..., :q.shape[-2], :], v[..., :q.shape[-2], :]
         right = q.shape[-2] - k.shape[-2]
-    if p == 1:
+    if p > 1 - 2 ** -25:  # 1 in float32
         o = (q.sum() + k.sum() + v.sum()) * 0 + v.new_zeros((*q.shape[:-1], v.shape[-1]))
-    elif p:
-        o = dropped(q, k, v, mask, right, scale, p, seed)
     else:
-        o, _ = _attention(q, k, v, mask, scale, None if right is None else (-1, right))
+        o = dropped(q, k, v, mask, right, scale, p, seed)
     return o.reshape((*lead, *o.shape[1:])[-rank:])

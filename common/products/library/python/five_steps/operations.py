@@ -69,8 +69,8 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     >>> o.shape, o[0, 0, 0].tolist(), lse.shape
     ((1, 4, 3, 2), [1.0, 1.0], (1, 4, 3))
     """
-    arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
-    given = (causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic)
+    arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k, None  # no seed: no dropout
+    given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic, 0.0
     scales = q_scale, k_scale, v_scale
     unscaled = q_scale is k_scale is v_scale is None
     if not unscaled or eight_bits.is_coded(q, k, v):
@@ -285,9 +285,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     attn_mask: what is broadcast to [..., heads, length of query, length of key]; booleans are True where
     a key is visible, numbers are added and have a gradient.
-    dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; in
-    blocks, so memory stays below the whole matrix.  seed: a whole number from which the choice is drawn; None:
-    PyTorch's generator gives one.
+    dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; inside the
+    kernels, so nothing is stored.  seed: a whole number from which the choice is drawn, alike on every device;
+    None: PyTorch's generator gives one.
 
     Gives [..., heads, length, width of value].  Raises FiveStepsError for arguments that cannot be.
 

@@ -46,17 +46,17 @@ def score_options(causal, scale, window, softcap):
     return bool(causal), left, right, real("softcap", softcap), real("scale", scale)
 
 
-def score_fields(causal, left, right, softcap, scale, invariant, deterministic=False):
-    """The same as fields of the problem, and what is promised of the bits."""
+def score_fields(causal, left, right, softcap, scale, invariant, deterministic=False, dropout=0.0):
+    """The same as fields of the problem, what is promised of the bits, and dropout."""
     return {"causal": causal, "window": (left, right) != (-1, -1), "window_left": left,
             "window_right": right, "softcap": softcap, "scale": scale, "invariant": invariant,
-            "deterministic": deterministic}
+            "deterministic": deterministic, "dropout": dropout}
 
 
 def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k,
-                      invariant, deterministic):
+                      invariant, deterministic, dropout):
     """What a caller gave beside the arrays, checked: the rest of attention_call()'s arguments."""
-    q, sums_q, sums_k = arrays[0], *arrays[6:]
+    q, sums_q, sums_k = arrays[0], *arrays[6:8]
     if layout not in ("bhld", "blhd"):
         raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
     if (sums_q is None) != (sums_k is None):
@@ -69,7 +69,7 @@ def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen
                              "heads, head_dim]")
     return (whole("max_seqlen_q", max_seqlen_q or 0, 0), whole("max_seqlen_k", max_seqlen_k or 0, 0),
             *score_options(causal, scale, window, softcap), bool(invariant), bool(deterministic),
-            rows_first)
+            dropout, rows_first)
 
 
 def decode_options(scale, window, softcap, layout, invariant=False):

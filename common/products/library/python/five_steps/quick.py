@@ -96,7 +96,7 @@ def _array(name, a, shape, q, dtype=torch.int32):
 def _described(arrays, given):
     """The problem's address, the order of dimensions, the bias in numbers, and the fields of this call;
     General: the general way.  given: what the caller gave beside the arrays."""
-    q, k, v, bias, sinks, slopes, sums_q, sums_k = arrays
+    q, k, v, bias, sinks, slopes, sums_q, sums_k, seed = arrays
     if k is None or v is None or slopes is not None:
         raise General
     packed, fields = sums_q is not None, ()
@@ -107,7 +107,7 @@ def _described(arrays, given):
     ready = _ready.get((given, packed))
     if ready is None:
         options = attention_options(arrays, *given)
-        ready = _prepare((given, packed), (*given[:2], *(given[2] or ()), *given[3:]), *options[2:9])
+        ready = _prepare((given, packed), (*given[:2], *(given[2] or ()), *given[3:]), *options[2:10])
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
                          torch.float32)
@@ -115,6 +115,8 @@ def _described(arrays, given):
         bias = bias.log() if bias.is_cuda else torch.where(bias, *_SEEN_OR_NOT)  # log: one kernel of three
     elif bias is not None and bias.dtype in (torch.bfloat16, torch.float16):
         bias = bias.float()
+    if seed is not None:
+        fields += _field("seed", int(seed))
     if packed:
         longest_q, longest_k = given[5:7]
         if not longest_q or not longest_k:
@@ -133,12 +135,17 @@ def attention(arrays, given, return_lse):
     return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], bias, fields, return_lse)
 
 
-def gradients(d_o, o, lse, arrays, given):
-    """dq, dk, dv and dsinks (or None); None: the general way."""
+def gradients(d_o, o, lse, of_bias, arrays, given):
+    """dq, dk, dv, dsinks (or None) and dbias (or None); None: the general way.  of_bias: the bias is float32, and
+    lies one after another."""
     problem, order, bias, fields = _described(arrays, given)
+    d_bias = torch.empty_like(bias) if of_bias else None
+    if of_bias:
+        fields += _field("dbias", d_bias.data_ptr())
     if order == ROWS_HEADS:
         d_o = d_o.transpose(-3, -2)
-    return _tensors.gradients(problem, order, *arrays[:3], bias, fields, o, lse, d_o.contiguous())
+    results = _tensors.gradients(problem, order, *arrays[:3], bias, fields, o, lse, d_o.contiguous())
+    return results and (*results, d_bias)
 
 
 def decode(arrays, keys, longest, given, scales, return_lse):

@@ -9,7 +9,6 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import c_library, quick
 from .arrays import FiveStepsError, Torch, kind_of, wants_gradient
-from .bias_gradient import bias_gradient
 from .calls import NAMES, attention_call, decode_call
 from .options import attention_options
 from .rows import check_merge, compute_merge, compute_softmax
@@ -40,10 +39,11 @@ def _refuse_second(_ctx, *_):
 # --- Attention. ---
 
 _ARRAYS = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? alibi_slopes, "
-           "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k")
+           "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seed")
+_N = len(NAMES) + 1  # and the seed
 _OPTIONS = ("SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, SymInt window_left, "
             "SymInt window_right, float softcap, float scale, bool invariant, bool deterministic, "
-            "bool rows_first")
+            "float dropout, bool rows_first")
 
 
 def _turned(a, rows_first):
@@ -60,8 +60,8 @@ def _given(options):
 
 @define("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
 def _attention(*call):
-    return _tried(quick.attention, call[:8], _given(call[8:]), True) or (
-        attention_call(call[:8], *call[8:]).compute())
+    return _tried(quick.attention, call[:_N], _given(call[_N:]), True) or (
+        attention_call(call[:_N], *call[_N:]).compute())
 
 
 @torch.library.register_fake("five_steps::attention")
@@ -71,33 +71,44 @@ def _(q, k, v, *options):
     return o, q.new_empty(_turned(q, options[-1]).shape[:-1], dtype=torch.float32)
 
 
-def _compute_gradients(d_o, o, lse, *call):
-    """dq, dk, dv and dsinks (or nothing in it).  A gradient that is not in a fixed order cannot keep
+def _compute_gradients(d_o, o, lse, of_bias, *call):
+    """dq, dk, dv, dsinks and dbias (or nothing in it).  A gradient that is not in a fixed order cannot keep
     what a forward pass promised of its bits."""
-    rows_first, q, k, v, sinks = call[-1], *call[:3], call[4]
-    call = *call[:-3], False, any(call[-3:-1]) or torch.are_deterministic_algorithms_enabled(), rows_first
+    rows_first, q, k, v, bias, sinks, none = call[-1], *call[:5], lse.new_empty(0)
+    call = *call[:-4], False, any(call[-4:-2]) or torch.are_deterministic_algorithms_enabled(), *call[-2:]
     if sinks is not None and not _turned(k, rows_first).shape[-2]:  # no keys: lse is the sink
         big_d = torch.where(lse > -torch.inf, _turned(d_o * o, rows_first).sum(-1).float(), 0)
-        return (*map(torch.zeros_like, (q, k, v)), -big_d.transpose(-2, -1).reshape(-1, len(sinks)).sum(0))
+        d_sinks = -big_d.transpose(-2, -1).reshape(-1, len(sinks)).sum(0)
+        return (*map(torch.zeros_like, (q, k, v)), d_sinks, lse.new_zeros(bias.shape) if of_bias else none)
+    if of_bias:  # lies as its gradient will
+        whole = bias.float().expand(*bias.shape[:-1], _turned(k, rows_first).shape[-2]).contiguous()
+        call = *call[:3], whole, *call[4:]
     try:
-        results = _tried(quick.gradients, d_o, o, lse, call[:8], _given(call[8:]))
-        if results:
-            return (*results[:3], lse.new_empty(0) if sinks is None else results[3])
-        *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
-            lse, _turned(d_o, rows_first))
-    except FiveStepsError as error:  # a sequence at a time, or in float32
-        if error.code != c_library.UNSUPPORTED or (call[6] is None and o.dtype == torch.float32):
+        results = _tried(quick.gradients, d_o, o, lse, of_bias, call[:_N], _given(call[_N:]))
+        if not results:
+            results = attention_call(call[:_N], *call[_N:], out=o).gradients(
+                lse, _turned(d_o, rows_first), of_bias)
+            results = *(_turned(a, rows_first) for a in results[:3]), *results[3:]
+    except FiveStepsError as error:  # a sequence at a time, in float32, or an element of dbias for each score
+        if error.code != c_library.UNSUPPORTED:
             raise
         if call[6] is not None:
             return _by_sequence(d_o, o, lse, *call)
-        wide = [a.float() for a in (d_o, o, lse, *call[:3])]
-        *gradients, d_sinks = _compute_gradients(*wide, *call[3:])
-        return (*(a.to(o.dtype) for a in gradients), d_sinks)
-    return (*(_turned(a, rows_first) for a in gradients),
-            lse.new_empty(0) if d_sinks is None else d_sinks)
+        apart = of_bias and (*_turned(q, rows_first).shape[:-1], whole.shape[-1])
+        if o.dtype != torch.float32:
+            wide = [a.float() for a in (d_o, o, lse)], [a.float() for a in call[:3]]
+            *gradients, d_sinks, d_bias = _compute_gradients(*wide[0], of_bias, *wide[1], bias, *call[4:])
+            return (*(a.to(o.dtype) for a in gradients), d_sinks, d_bias)
+        if not of_bias or whole.shape == apart:
+            raise
+        *results, d_bias = _compute_gradients(d_o, o, lse, True, q, k, v, whole.expand(apart), *call[4:])
+        return (*results, d_bias.sum_to_size(bias.shape))
+    *gradients, d_sinks, d_bias = results
+    return (*gradients, none if d_sinks is None else d_sinks,
+            d_bias.sum_to_size(bias.shape) if of_bias else none)
 
 
-def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *options):
+def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, seed, *options):
     """The gradients of packed sequences, where no kernel knows prefix sums."""
     dq, dk, dv = (torch.zeros_like(_turned(a, True)).transpose(-3, -2) for a in (q, k, v))
     d_sinks = lse.new_zeros(0 if sinks is None else sinks.shape)
@@ -109,22 +120,22 @@ def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *opt
             continue
         own = None if bias is None else bias[b % len(bias), :, :i.stop - i.start, :j.stop - j.start]
         slope = slopes[b] if slopes is not None and slopes.ndim == 2 else slopes
-        dq[i], dk[j], dv[j], more = _compute_gradients(
-            d_o[i], o[i], lse[:, i], q[i], k[j], v[j], own, sinks, slope, None, None, 0, 0, *options[2:])
+        dq[i], dk[j], dv[j], more, _ = _compute_gradients(
+            d_o[i], o[i], lse[:, i], False, q[i], k[j], v[j], own, sinks, slope, None, None, seed, 0, 0, *options[2:])
         d_sinks += more
-    return dq, dk, dv, d_sinks
+    return dq, dk, dv, d_sinks, lse.new_empty(0)
 
 
 _attention_backward = define(
-    "attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
-    "Tensor, Tensor, Tensor, Tensor")(_compute_gradients)
+    "attention_backward", f"Tensor d_o, Tensor o, Tensor lse, bool of_bias, {_ARRAYS}, {_OPTIONS}",
+    "Tensor, Tensor, Tensor, Tensor, Tensor")(_compute_gradients)
 
 
 @torch.library.register_fake("five_steps::attention_backward")
-def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-argument
+def _(d_o, o, lse, of_bias, q, k, v, bias, sinks, *options):  # pylint: disable=unused-argument
     rows_first = options[-1]
     return (*(_turned(a.new_empty(_turned(a, rows_first).shape), rows_first) for a in (q, k, v)),
-            lse.new_empty(0 if sinks is None else sinks.shape))
+            lse.new_empty(0 if sinks is None else sinks.shape), lse.new_empty(bias.shape if of_bias else 0))
 
 
 def _pairs(rows, sums_q, sums_k):
@@ -137,9 +148,9 @@ def _pairs(rows, sums_q, sums_k):
 @register_flop_formula([torch.ops.five_steps.attention, torch.ops.five_steps.attention_backward],
                        get_raw=True)
 def _flops(*given, out_val, **_):
-    """As PyTorch counts: two products, and of the backward pass five.  given: q, k, v, ... or d_o, o, lse, q,
-    k, v, ..."""
-    first = 3 if len(out_val) == 4 else 0
+    """As PyTorch counts: two products, and of the backward pass five.  given: q, k, v, ... or d_o, o, lse,
+    of_bias, q, k, v, ..."""
+    first = 4 if len(out_val) == 5 else 0
     q, k, v = (_turned(a, given[-1]) for a in given[first:first + 3])
     width, width_v = (3, 2) if first else (1, 1)
     pairs = _pairs((q.shape[-2], k.shape[-2]), *given[first + 6:first + 8]) * math.prod(q.shape[:-2])
@@ -151,8 +162,8 @@ torch.library.register_autograd(_attention_backward, _refuse_second)
 
 def _save_attention(ctx, inputs, output):
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*output, *inputs[:8])
-    ctx.options = inputs[8:]
+    ctx.save_for_backward(*output, *inputs[:_N])
+    ctx.options = inputs[_N:]
 
 
 def _attention_gradient(ctx, d_o, d_lse):
@@ -161,27 +172,27 @@ def _attention_gradient(ctx, d_o, d_lse):
     o, lse, *arrays = ctx.saved_tensors  # a checkpoint gives them once
     q, k, v, bias, sinks, *more = arrays
     is_learned = bias is not None and bias.requires_grad
-    if not (ctx.options or is_learned or torch.is_grad_enabled()) and d_lse is None and _is_plain((d_o,)):
-        *given, invariant, fixed = ctx.given
+    if not (ctx.options or torch.is_grad_enabled()) and d_lse is None and _is_plain((d_o,)) and (
+            not is_learned or bias.is_contiguous()):
+        *given, invariant, fixed, p = ctx.given
         fixed = bool(invariant or fixed or torch.are_deterministic_algorithms_enabled())
-        results = _tried(quick.gradients, d_o, o, lse, arrays, (*given, False, fixed))
+        results = _tried(quick.gradients, d_o, o, lse, is_learned, arrays, (*given, False, fixed, p))
         if results:
-            return (*results[:3], None, results[3], None, None, None)
+            return (*results[:3], results[4].to(bias.dtype) if is_learned else None, results[3], *[None] * 4)
     if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
         raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; ask for one gradient at a time")
     options = ctx.options or attention_options(arrays, *ctx.given)
-    d_o, width, d_bias = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1], None
-    if is_learned:
-        d_o_t, o_t, *rows = (_turned(a, options[-1]) for a in (d_o, o, q, k, v))
-        d_bias = bias_gradient((d_o_t, o_t, lse, *rows), d_lse, bias, options)
+    d_o, width = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1]
     if d_lse is not None:
         column = _turned(-d_lse[..., None], options[-1]).to(o.dtype)
         pad = torch.nn.functional.pad
         v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
-    given = d_o, o, lse, q, k, v, bias, sinks, *more
-    plain = not torch.is_grad_enabled() and _is_plain(given)
-    dq, dk, dv, d_sinks = (_compute_gradients if plain else _attention_backward)(*given, *options)
-    return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 13)
+    results, arrays = (d_o, o, lse), (q, k, v, bias, sinks, *more)
+    plain = not torch.is_grad_enabled() and _is_plain(results) and _is_plain(arrays)
+    dq, dk, dv, d_sinks, d_bias = (_compute_gradients if plain else _attention_backward)(
+        *results, is_learned, *arrays, *options)
+    return (dq, dk, dv[..., :width], d_bias.to(bias.dtype) if is_learned else None,
+            None if sinks is None else d_sinks, *[None] * 15)
 
 
 torch.library.register_autograd(_attention, _attention_gradient, setup_context=_save_attention)
@@ -203,7 +214,7 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
 
     @staticmethod
     def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
-        return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
+        return None, *_attention_gradient(ctx, d_o, d_lse)[:_N]
 
 
 # --- Softmax and merge. ---

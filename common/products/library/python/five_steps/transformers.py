@@ -11,7 +11,6 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, flash_attention_mask, sdpa_mask
 
-from .arrays import FiveStepsError
 from .dot_product import dropped
 from .operations import attention
 
@@ -45,9 +44,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
             torch.where(attention_mask, position_bias, -torch.inf) if attention_mask.dtype == torch.bool
             else position_bias + attention_mask)
     if dropout:
-        if softcap or s_aux is not None:
-            raise FiveStepsError(f"dropout is {dropout}; with a soft cap or sinks give 0, as in model.eval()")
-        o = dropped(query, key, value, attention_mask, 0 if causal else None, scaling, dropout)
+        o = dropped(query, key, value, attention_mask, 0 if causal else None, scaling, dropout, softcap=softcap,
+                    sinks=None if s_aux is None else s_aux.float())
     else:
         o = attention(query, key, value, scale=scaling, softcap=softcap, bias=attention_mask, causal=causal,
                       sinks=None if s_aux is None else s_aux.float())
