@@ -140,7 +140,7 @@ static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t
             float sum = l == 0.0f ? -INFINITY : f.m[i][r] * unit + logf(l);
             float factor = l == 0.0f ? 0.0f : __fdividef(1.0f, l);
             if (w.call.sinks) factor *= add_sink(&sum, w.call.sinks[at.head]);
-            factor *= w.drops.factor;
+            if (W::BIAS) factor *= w.drops.factor;
 #pragma unroll
             for (int n = 0; n < W::D / 8; n++)
                 store_pair(address_of(q + swizzled<W::Br>(row, n)) + lane % 4 * 4,

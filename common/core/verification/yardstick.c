@@ -125,8 +125,10 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             struct query x = query_of(p, a, &in, row);
             scores(p, &x, way, s, slope);
             float l = weights(p->op, s, slope, x.n, x.sink, way & REVERSE, &lse[row]);
-            for (size_t j = 0; j < x.n; j++) s[j] *= (float)kept(p, &x, j);
+            for (size_t j = 0; j < x.n; j++)
+                if (kept(p, &x, j) == 0) s[j] = 0;
             values(s, l, x.v, x.n, dv, weight_dtype(p), way & REVERSE, o + row * dv);
+            for (size_t c = 0; c < dv; c++) o[row * dv + c] *= dropout_of(p).factor;
         }
         free(s);
     }
@@ -172,7 +174,7 @@ static void row_backward(const struct problem *p, const struct arrays *a,
         ds = dtype_round(p->dtype, ds * slope[j]);
         add(gradients[ARRAY_DQ] + row * d, p->scale * ds, x.k + j * d, d);
         add(gradients[ARRAY_DK] + (x.key + j) * d, p->scale * ds, x.q, d);
-        add(gradients[ARRAY_DV] + (x.key + j) * dv, dtype_round(p->dtype, w * weight), d_o, dv);
+        add(gradients[ARRAY_DV] + (x.key + j) * dv, w * dtype_round(p->dtype, weight), d_o, dv);
     }
     if (x.sink > -INFINITY) gradients[ARRAY_DSINKS][x.h] -= expf(x.sink - lse) * D;
 }
