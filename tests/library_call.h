@@ -43,7 +43,8 @@ attention_as(const struct problem *p, const struct arrays *a, int device)
         .q_strides = strides_as(p->q_strides), .k_strides = strides_as(p->k_strides),
         .v_strides = strides_as(p->v_strides), .o_strides = strides_as(p->o_strides),
         .bias_is_strided = p->has_bias_strides, .bias_strides = strides_as(p->bias_strides),
-        .d_o = a->d_o, .dq = a->dq, .dk = a->dk, .dv = a->dv, .dsinks = a->dsinks,
+        .d_o = a->d_o, .dq = a->dq, .dk = a->dk, .dv = a->dv, .dsinks = a->dsinks, .dbias = a->dbias,
+        .dropout = p->dropout, .seed = p->seed,
         .seqlens_k = a->seqlens_k, .kv_type = p->cache ? type_as(p->cache) : 0,
         .k_scale = a->k_scale, .v_scale = a->v_scale, .q_scale = a->q_scale};
 }
