@@ -19,14 +19,14 @@
 template <class S, bool SKIP, bool ADDS_DQ>
 static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &dv,
                                 typename S::tiles &shared, const struct gradient<F32> &x,
-                                int head, int i_0, int j_0)
+                                const struct model_terms &terms, int head, int i_0, int j_0)
 {
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
     const int keys = threadIdx.x / S::CX * S::KEYS, column = threadIdx.x % S::CX * 4;
     typename S::scores p, ds;
     multiply_rows<S>(p, &shared.q[ty], &shared.k[tx]);
     multiply_rows<S>(ds, &shared.d_o[ty], &shared.v[tx]);
-    p_and_ds<S>(p, ds, x, shared, head, i_0, j_0);
+    p_and_ds<S>(p, ds, x, terms, shared, head, i_0, j_0);
     put_weights<S>(shared, p);
     __syncthreads(); /* p is complete */
     sum_over_queries<S, SKIP>(dv, &shared.w[0][keys], &shared.d_o[0][column]);
@@ -49,7 +49,8 @@ static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &
 
 /* Block (b * heads_kv + h) * key_tiles + t: keys t * Bc ... of key head h of batch b. */
 template <class S, bool ADDS_DQ = true>
-static __global__ void __launch_bounds__(S::THREADS) atomics_kernel(const struct gradient<F32> x)
+static __global__ void __launch_bounds__(S::THREADS)
+    atomics_kernel(const struct gradient<F32> x, const struct model_terms terms)
 {
     typename S::tiles &shared = dynamic_shared<typename S::tiles>();
     const int head_kv = blockIdx.x / x.key_tiles, j_0 = blockIdx.x % x.key_tiles * S::Bc;
@@ -61,9 +62,9 @@ static __global__ void __launch_bounds__(S::THREADS) atomics_kernel(const struct
         for (int i_0 = seen.first / S::Br * S::Br; i_0 < seen.end; i_0 += S::Br) {
             const int also = load_queries<S>(shared, x, head, i_0);
             if (__syncthreads_or(also | (ADDS_DQ && nonfinite))) /* the tiles are complete */
-                add_tile<S, true, ADDS_DQ>(dk, dv, shared, x, head, i_0, j_0);
+                add_tile<S, true, ADDS_DQ>(dk, dv, shared, x, terms, head, i_0, j_0);
             else
-                add_tile<S, false, ADDS_DQ>(dk, dv, shared, x, head, i_0, j_0);
+                add_tile<S, false, ADDS_DQ>(dk, dv, shared, x, terms, head, i_0, j_0);
             __syncthreads(); /* nobody reads the tiles any more */
         }
     }
@@ -81,7 +82,8 @@ static void backward(const struct problem *p, const struct arrays *a)
         launch_row_sums<F32>(x, a->stream);
         CUDA_CHECK(cudaMemsetAsync(x.dq, 0, dq_bytes, (cudaStream_t)a->stream));
         if (blocks)
-            start(atomics_kernel<S>, blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x);
+            start(atomics_kernel<S>, blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x,
+                  begin_terms(p, a));
     });
 }
 

@@ -13,7 +13,8 @@
 
 /* Block head * query_tiles + t: queries t * Br ... of query head `head`, b * heads_q + h. */
 template <class S>
-static __global__ void __launch_bounds__(S::THREADS) dq_kernel(const struct gradient<F32> x)
+static __global__ void __launch_bounds__(S::THREADS)
+    dq_kernel(const struct gradient<F32> x, const struct model_terms terms)
 {
     typename S::tiles &shared = dynamic_shared<typename S::tiles>();
     const int head = blockIdx.x / x.query_tiles, i_0 = blockIdx.x % x.query_tiles * S::Br;
@@ -29,7 +30,7 @@ static __global__ void __launch_bounds__(S::THREADS) dq_kernel(const struct grad
         typename S::scores p, ds;
         multiply_rows<S>(p, &shared.q[ty], &shared.k[tx]);
         multiply_rows<S>(ds, &shared.d_o[ty], &shared.v[tx]);
-        p_and_ds<S>(p, ds, x, shared, head, i_0, j_0);
+        p_and_ds<S>(p, ds, x, terms, shared, head, i_0, j_0);
         put_weights<S>(shared, ds);
         __syncthreads(); /* ds is complete */
         if (nonfinite) sum_over_keys<S, true>(dq, &shared.w[row], &shared.k[0][column]);
@@ -53,13 +54,13 @@ static void backward(const struct problem *p, const struct arrays *a)
         const size_t key_blocks = p->batch * p->heads_kv * x.key_tiles;
         const size_t query_blocks = p->batch * p->heads_q * x.query_tiles;
         launch_row_sums<F32>(x, a->stream);
-        struct gradient<F32> without_bias = x; /* dq's kernel has its gradient */
-        without_bias.dbias = NULL;
+        const struct model_terms terms = begin_terms(p, a);
+        const struct model_terms without_bias = {terms.drops, NULL}; /* dq's kernel has its gradient */
         if (key_blocks)
             start(atomics_kernel<S, false>, key_blocks, S::THREADS, sizeof(typename S::tiles), a->stream,
-                  without_bias);
+                  x, without_bias);
         if (query_blocks)
-            start(dq_kernel<S>, query_blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x);
+            start(dq_kernel<S>, query_blocks, S::THREADS, sizeof(typename S::tiles), a->stream, x, terms);
     });
 }
 

@@ -72,7 +72,8 @@ static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x,
 template <enum dtype T, class W, bool MASK, bool BENT, bool DROPS>
 static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename W::scores &dp,
                                                 const typename W::shared &shared,
-                                                const struct gradient<T> &x, int stage, int j,
+                                                const struct gradient<T> &x,
+                                                const struct model_terms &terms, int stage, int j,
                                                 struct place at)
 {
     const int t = threadIdx.x % 4, i_0 = at.i_0;
@@ -88,7 +89,7 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
 #pragma unroll
     for (int n = 0; n < W::Br / 8; n++) {
         for (int e = 0; DROPS && n % 2 == 0 && e < 2; e++)
-            drawn[e] = philox(&x.drops, at.head, i_0 + 8 * n + 2 * t + e, j);
+            drawn[e] = philox(&terms.drops, at.head, i_0 + 8 * n + 2 * t + e, j);
         const float2 lse2 = *(const float2 *)&shared.lse2[stage][8 * n + 2 * t];
         const float2 D_i = *(const float2 *)&shared.D_i[stage][8 * n + 2 * t];
         float lse[2];
@@ -106,12 +107,12 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
                 if (lse[e % 2] > -INFINITY && key < x.seqlen_k)
                     p = bent_weight(x, s[n][e], of_score, lse[e % 2], &slope);
             } else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
-            const bool kept = !DROPS || drawn[e % 2].x[n % 2 * 2 + e / 2] >= x.drops.below;
-            const float of_v = !DROPS ? dp[n][e] : kept ? dp[n][e] * x.drops.factor : 0.0f;
+            const bool kept = !DROPS || drawn[e % 2].x[n % 2 * 2 + e / 2] >= terms.drops.below;
+            const float of_v = !DROPS ? dp[n][e] : kept ? dp[n][e] * terms.drops.factor : 0.0f;
             float ds = p * (of_v - (e % 2 ? D_i.y : D_i.x));
             if (!kept) p = 0.0f;
             if (MASK && (query < seen[e / 2].first || query >= seen[e / 2].end)) p = ds = 0.0f;
-            if (BENT && x.dbias && ds != 0.0f) atomicAdd(&x.dbias[of_score], ds);
+            if (BENT && terms.dbias && ds != 0.0f) atomicAdd(&terms.dbias[of_score], ds);
             s[n][e] = p, dp[n][e] = ds * slope;
         }
     }
@@ -152,7 +153,7 @@ static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
  * b, part i of the columns. */
 template <enum dtype T, class W, bool BENT, bool DROPS>
 static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
-    mma_sync_kernel(const struct gradient<T> x)
+    mma_sync_kernel(const struct gradient<T> x, const struct model_terms terms)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     const int block = blockIdx.x / W::PARTS, column = blockIdx.x % W::PARTS * W::COLUMNS;
@@ -182,9 +183,9 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_rows<T, W>(ds, v, shared.d_o[stage]);
         struct key_range32 all = all_rows_see(x.mask, at.i_0, min(at.i_0 + W::Br, x.seqlen_q));
         if (all.first <= j_0 && j_0 + W::Bc <= all.end)
-            p_and_ds<T, W, false, BENT, DROPS>(p, ds, shared, x, stage, j, at);
+            p_and_ds<T, W, false, BENT, DROPS>(p, ds, shared, x, terms, stage, j, at);
         else
-            p_and_ds<T, W, true, BENT, DROPS>(p, ds, shared, x, stage, j, at);
+            p_and_ds<T, W, true, BENT, DROPS>(p, ds, shared, x, terms, stage, j, at);
         add_rows<T, W>(dv, p, shared.d_o[stage] + column * W::Br);
         put_ds<T, W>(shared, ds);
         add_rows<T, W>(dk, ds, shared.q[stage] + column * W::Br);
@@ -194,7 +195,7 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     copies_wait<0>(); /* K and V, should there be no query */
     store_rows<T, W>(x.dk + keys * x.head_dim, dk, j, x.seqlen_k, column, x.head_dim,
                      x.scale);
-    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, column, x.head_dim_v, x.drops.factor);
+    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, column, x.head_dim_v, terms.drops.factor);
 }
 
 /* dq = scale dq_sum in 16 bits; rows are multiples of 8 columns. */
@@ -218,10 +219,11 @@ static void launch(const struct problem *p, const struct arrays *a)
     const size_t blocks = p->batch * p->heads_kv * x.key_tiles * W::PARTS;
     launch_row_sums<T>(x, a->stream);
     CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, n * sizeof(float), (cudaStream_t)a->stream));
-    const bool bent = x.bias || x.softcap > 0.0f, drops = x.drops.below;
+    const struct model_terms terms = begin_terms(p, a);
+    const bool bent = x.bias || x.softcap > 0.0f, drops = terms.drops.below;
     auto kernel = bent ? drops ? mma_sync_kernel<T, W, true, true> : mma_sync_kernel<T, W, true, false>
                        : drops ? mma_sync_kernel<T, W, false, true> : mma_sync_kernel<T, W, false, false>;
-    if (blocks) start(kernel, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x);
+    if (blocks) start(kernel, blocks, W::THREADS, sizeof(typename W::shared), a->stream, x, terms);
     if (n) start(scale_dq_kernel<T>, (n / 4 + D_THREADS - 1) / D_THREADS, D_THREADS, 0, a->stream, x);
 }
 

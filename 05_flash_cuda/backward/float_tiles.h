@@ -129,11 +129,17 @@ static __device__ __forceinline__ void sum_over_keys(typename S::query_rows &o,
 template <class S>
 static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename S::scores &dp,
                                                 const struct gradient<F32> &x,
+                                                const struct model_terms &terms,
                                                 const typename S::tiles &shared, int head, int i_0,
                                                 int j_0)
 {
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
     const size_t of_head = bias_of_head(x, head);
+    unsigned dropped = 0; /* bit a C + b; found in a loop, which needs fewer registers */
+#pragma unroll 1
+    for (int n = 0; terms.drops.below && n < S::R * S::C; n++)
+        if (!is_kept(&terms.drops, head, i_0 + ty + 8 * (n / S::C), j_0 + tx + S::TX * (n % S::C)))
+            dropped |= 1u << n;
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
         const int row = ty + 8 * a, i = i_0 + row;
@@ -145,10 +151,10 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
             const size_t at = of_head + i * x.bias_strides.row + j;
             float slope = 1.0f, z = -INFINITY;
             if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], at, &slope);
-            const float counts = !x.drops.below || is_kept(&x.drops, head, i, j) ? x.drops.factor : 0.0f;
+            const float counts = dropped >> (a * S::C + b) & 1 ? 0.0f : terms.drops.factor;
             s[a][b] = z == -INFINITY ? 0.0f : expf(z - shared.lse[row]);
             dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] * counts - shared.D_i[row]);
-            if (x.dbias && dp[a][b] != 0.0f) atomicAdd(&x.dbias[at], dp[a][b]);
+            if (terms.dbias && dp[a][b] != 0.0f) atomicAdd(&terms.dbias[at], dp[a][b]);
             dp[a][b] *= slope;
             s[a][b] *= counts;
         }

@@ -54,8 +54,6 @@ template <enum dtype DTYPE> struct gradient {
     struct strides o_strides;
     T *dq, *dk, *dv;
     float *dsinks;
-    float *dbias; /* or NULL; lies as bias */
-    size_t dbias_bytes;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
     uint16_t *terms; /* Hopper: [2, batch heads_q, padded, 8] lse and D, each as three terms */
     size_t rows;     /* batch heads_q padded */
@@ -67,7 +65,6 @@ template <enum dtype DTYPE> struct gradient {
     int key_tiles, query_tiles; /* of a head */
     int padded;                 /* queries of whole tiles */
     struct sequences all;       /* where packed ones begin */
-    struct dropout drops;       /* w_ij = 0 or 1 / (1 - p): ds = p (w do . v - D), dv = sum w p do */
 };
 
 /* A head's tiles of n rows, of sequences of `length` rows.  Packed ones begin with whole
@@ -119,8 +116,6 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.sinks = p->has_sinks ? a->sinks : NULL;
     x.dq = (T *)a->dq, x.dk = (T *)a->dk, x.dv = (T *)a->dv;
     x.dsinks = a->dsinks;
-    x.dbias = p->has_bias_gradient ? a->dbias : NULL;
-    x.dbias_bytes = array_bytes(p, ARRAY_DBIAS);
     x.D = (float *)a->workspace;
     x.lse2 = x.D + padded_rows(p, br);
     x.dq_sum = x.lse2 + padded_rows(p, br);
@@ -135,10 +130,22 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.key_tiles = (int)tiles_of_head(p, p->seqlen_k, p->total_k, bc);
     x.query_tiles = (int)tiles_of_head(p, p->seqlen_q, p->total_q, br);
     x.all = sequences_of(p, a);
-    x.drops = dropout_of(p);
     x.padded = x.query_tiles * br;
     x.rows = padded_rows(p, br);
     return x;
+}
+
+/* What rungs 1 to 3 know beside it.  Kernels that have no register left do not get it. */
+struct model_terms {
+    struct dropout drops; /* w_ij = 0 or 1 / (1 - p): ds = p (w do . v - D), dv = sum w p do */
+    float *dbias;         /* or NULL; lies as bias, and is 0 before the kernels add to it */
+};
+
+[[maybe_unused]] static struct model_terms begin_terms(const struct problem *p, const struct arrays *a)
+{
+    if (!p->has_bias_gradient) return {dropout_of(p), NULL};
+    CUDA_CHECK(cudaMemsetAsync(a->dbias, 0, array_bytes(p, ARRAY_DBIAS), (cudaStream_t)a->stream));
+    return {dropout_of(p), a->dbias};
 }
 
 /* NULL, or what an int or a grid cannot count. */
@@ -290,7 +297,6 @@ static __global__ void __launch_bounds__(D_THREADS) sinks_kernel(const struct gr
 template <enum dtype T, bool TERMS = false, int PACKED = 0>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
-    if (x.dbias) CUDA_CHECK(cudaMemsetAsync(x.dbias, 0, x.dbias_bytes, (cudaStream_t)stream));
     if (!x.rows) return;
     const size_t blocks = (x.rows + D_ROWS - 1) / D_ROWS;
     start(row_sums_kernel<T, TERMS, PACKED>, blocks, D_THREADS, 0, stream, x);

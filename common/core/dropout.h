@@ -32,9 +32,9 @@ static inline HOST_DEVICE struct four philox(const struct dropout *d, uint32_t h
 {
     uint32_t key0 = d->seed[0], key1 = d->seed[1];
     uint32_t x0 = i / 16 * 8 + i % 8, x1 = j / 16 * 8 + j % 8, x2 = d->first_head + head, x3 = 0;
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
 #pragma unroll
-#else
+#elif !defined __CUDACC__
 #pragma GCC unroll 10 /* else no compiler makes vectors of several counters */
 #endif
     for (int round = 0; round < 10; round++) {
