@@ -255,7 +255,7 @@ static const struct cases attention[] = {
     {"random", "q=30,50 k=90,140 batch=3 heads=4 kv=2 causal packed=1,0 lengths=0,1 dropout=0.2 in=quick"},
     {"random", "q=40 k=100 batch=2 heads=2 bias=1,0 bias_per=both,all cap=0,20 sinks=0,1 window=-1:-1,30:0 "
                "dropout=0.2 in=both"},
-    {"random", "q=512 k=700 d=64,128,256 batch=2 heads=8 causal dropout=0.1 in=gpu"},
+    {"random", "q=200 k=300 d=64,128,256 batch=2 heads=3 causal dropout=0.1 in=gpu"},
     {"zero_q", "q=9 k=5000 dropout=0.9 in=quick"},
     /* All together. */
     {"random", "q=50 k=140 heads=2 kv=1 window=40:0 cap=20 sinks in=both"},
@@ -361,14 +361,14 @@ static const struct cases backward[] = {
     {"random", "q=20,70,40 k=70,33,90 d=64,40,128 batch=2 heads=4 kv=2 causal=0,1,0 bias=0,0,1 "
                "dropout=0.1,0.5,0.2 in=both"},
     {"random", "q=30,280 k=40,300 batch=3,2 heads=4 kv=2 causal packed=1,0 cap=0,20 sinks=0,1 dropout=0.2 in=quick"},
-    {"random", "q=512 k=700 d=64,128,256 batch=2 heads=8 causal dropout=0.1 in=gpu"},
+    {"random", "q=200 k=300 d=64,128,256 batch=2 heads=3 causal dropout=0.1 in=gpu"},
     /* The gradient of a bias: of each score, or summed over those that share an element. */
     {"random", "q=20,70,40,33 k=70,33,90,40 d=64,40,128,64 batch=2 heads=4 kv=2 causal=0,1,0,0 bias dbias "
                "bias_per=both,head,batch,all in=both"},
     {"random", "q=40,130 k=150 batch=2 heads=2 bias dbias bias_per=both,head cap=20 window=40:0 sinks=0,1 "
                "dropout=0,0.2 in=quick"},
     {"random mask_some", "q=30 k=90 batch=3 heads=4 kv=2 bias dbias packed=1,0 lie=contiguous,blhd in=quick"},
-    {"random", "q=512 k=700 d=64,128 batch=2 heads=8 causal bias dbias bias_per=head,both in=gpu"},
+    {"random", "q=200 k=300 d=64,128 batch=2 heads=3 causal bias dbias bias_per=head,both in=gpu"},
     {"nan_do", "q=20,70 k=70 heads=2 at=11 causal=0,1 in=both"},
     {"random", "q=50 k=140 heads=2 kv=1 bias window=40:0 cap=20 sinks in=quick"},
     /* Sizes at which gradient_in_order has heads of both kinds. */
