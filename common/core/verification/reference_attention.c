@@ -27,7 +27,8 @@
  *   sums      sum_roundings() of p_j v_j, four roundings a key (the normalised form has as many), and
  *             |o| times that of p_j
  *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
- *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
+ *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to; but what
+ *             such a weight erred by is rounded away, and stays in l: e_j for h
  *   8 bits    the same with h = 2^-4 of e4m3 (WEIGHT_SCALE), and what weights below its normal numbers
  *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM), and o too: each of n / 32 instructions
  *             drops what lies below 2^-13 of the sum.  Inputs are code times scale, in float
@@ -216,7 +217,7 @@ static double weight_rounding(const struct scratch *w, const struct sums *s, siz
         int exponent;
         double p = frexp(w->p[j], &exponent), error = weight_error(w->eta[j], s->m - w->s[j]);
         double away = fmin(2 * p - 1, 1 - p); /* from the power of two */
-        worst = fmax(worst, p > 0 && away + error < h / 2 ? away : h);
+        worst = fmax(worst, p > 0 && away + error < h / 2 ? away + error : h);
     }
     return worst;
 }
