@@ -21,8 +21,6 @@ def _folded(arrays, mask, gqa):
     alike = 1 if gqa else 2
     if all(a.ndim == 4 and a.shape[:alike] == arrays[0].shape[:alike] for a in arrays):
         return arrays, mask, arrays[0].shape[:1]
-    if all(a.ndim == 4 for a in arrays) and len({a.shape[:1 if gqa else 2] for a in arrays}) == 1:
-        return arrays, mask, arrays[0].shape[:1]
     shapes = [(1,) * (4 - a.ndim) + tuple(a.shape) for a in arrays]
     try:
         lead = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
