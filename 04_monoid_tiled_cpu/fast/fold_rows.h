@@ -13,12 +13,6 @@ struct run {
     size_t bytes, next_stride;
 };
 
-INLINE void fetch_next(const struct run *x, size_t j)
-{
-    for (size_t t = 0; t < x->bytes; t += 64)
-        __builtin_prefetch(x->next + j * x->next_stride + t);
-}
-
 /* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns from column c on: the
  * sum stays in registers.  In memory, each key would wait for the store of the one before it.
  *   vectors, type  constants   p (n)   o (head_dim_v) */
@@ -29,7 +23,7 @@ INLINE void add_columns(int vectors, enum dtype type, const float *p, const stru
     UNROLL(u, vectors, sum[u] = vset(0));
     for (size_t j = 0; j < v->n; j++) {
         const void *v_j = number_at(type, v->at, j * v->stride + c);
-        fetch_next(v, j);
+        fetch(v->next + j * v->next_stride, v->bytes);
         UNROLL(u, vectors, sum[u] = vfma(vset(p[j]), load_vector(type, v_j, u * LANES), sum[u]));
     }
     UNROLL(u, vectors, float *o_c = o + c + u * LANES;
@@ -65,7 +59,7 @@ INLINE void dot_keys(enum dtype type, const float *q, const struct run *k, size_
         const void *k_j[UNROLL_MOST];
         UNROLL(u, 4, sum_j[u] = vset(0);
                k_j[u] = number_at(type, k->at, smaller(j + u, k->n - 1) * k->stride);
-               fetch_next(k, j + u));
+               fetch(k->next + (j + u) * k->next_stride, k->bytes));
         size_t d = 0;
         for (; d + LANES <= head_dim; d += LANES) {
             vfloat q_d = vload(q + d);
@@ -140,7 +134,7 @@ static void fold_rows(const struct tile *t, size_t begin, size_t end, struct sta
                       struct scratch *w)
 {
     const struct problem *p = t->p;
-    enum { CHUNK = 256, SHORT_CHUNK = 32, AHEAD = 12 };
+    enum { CHUNK = 256, SHORT_CHUNK = 32 };
     enum dtype type = k_dtype(p);
     int widens = !has_vectors(type), one = t->n_rows == 1;
     size_t most = one && !widens ? CHUNK : SHORT_CHUNK, ahead = one ? AHEAD : SHORT_CHUNK;

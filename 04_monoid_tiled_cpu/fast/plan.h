@@ -16,6 +16,7 @@
 #include "vector/vexp.h"
 
 #define LEAST_PART 512    /* keys of a part, at least */
+#define AHEAD 12          /* rows that are fetched before they are used */
 #define LOG2E 0x1.715476p+0f
 
 _Static_assert(Br % PANEL == 0, "a tile is whole panels");
@@ -154,13 +155,12 @@ static struct tile tile_at(const struct problem *p, const struct arrays *a,
     return t;
 }
 
-/* Asks for the row AHEAD rows on, of so many bytes, rows `stride` bytes apart.  A core fetches ahead
- * by itself only within a page of 4 KiB, and a page holds few keys. */
-INLINE void fetch_ahead(const void *row, size_t bytes, size_t stride)
+/* Asks for so many bytes, as a rule of the row AHEAD rows on.  A core fetches ahead by itself only
+ * within a page of 4 KiB, and a page holds few keys. */
+INLINE void fetch(const void *from, size_t bytes)
 {
-    enum { AHEAD = 12, LINE = 64 };
-    for (size_t t = 0; t < bytes; t += LINE)
-        __builtin_prefetch((const char *)((uintptr_t)row + AHEAD * stride + t));
+    enum { LINE = 64 };
+    for (size_t t = 0; t < bytes; t += LINE) __builtin_prefetch((const char *)((uintptr_t)from + t));
 }
 
 /* Number `at` of an array of the type. */

@@ -55,7 +55,7 @@ static const float *as_floats(enum dtype type, const void *from, size_t from_str
     size_t size = dtype_size(type);
     for (size_t i = 0; i < n; i++, to += whole) {
         const char *row = (const char *)from + i * from_stride * size;
-        fetch_ahead(row, width * size, from_stride * size);
+        fetch(row + AHEAD * from_stride * size, width * size);
         widen_row(type, row, width, to);
         for (size_t c = 0; scale != 1 && c < width; c++) to[c] *= scale;
         for (size_t c = width; c < whole; c++) to[c] = 0;

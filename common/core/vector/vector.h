@@ -71,12 +71,23 @@ INLINE void vstore_part(float *p, size_t n, vfloat v)
 typedef int32_t vint __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vuint __attribute__((vector_size(VECTOR_BYTES))); /* may wrap round */
 
-#if LANES < 16 /* AVX-512 has its own: gcc 12 makes four instructions of this one */
 INLINE vfloat vload_bfloat(const uint16_t *p)
 {
+#if LANES == 16 /* of the other form gcc 12 makes four instructions */
+    return (vfloat)((vuint)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)) << 16);
+#else
     uint16_t __attribute__((vector_size(2 * LANES))) upper_halves;
     memcpy(&upper_halves, p, sizeof upper_halves);
     return (vfloat)(__builtin_convertvector(upper_halves, vuint) << 16);
+#endif
+}
+
+#if LANES == 16 /* as float_to_bfloat(): ties to even, a NaN quiet */
+INLINE void vstore_bfloat(uint16_t *p, vfloat v)
+{
+    vuint bits = (vuint)v, even = bits + 0x7fff + (bits >> 16 & 1);
+    even = (vuint)vselect(vequal(v, v), (vfloat)even, (vfloat)(bits | 0x400000));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16((__m512i)(even >> 16)));
 }
 #endif
 

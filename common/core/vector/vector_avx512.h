@@ -45,23 +45,6 @@ INLINE void vstore_half(uint16_t *p, vfloat v)
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-INLINE vfloat vload_bfloat(const uint16_t *p)
-{
-    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-}
-
-/* As float_to_bfloat(): ties to even, a NaN quiet. */
-INLINE void vstore_bfloat(uint16_t *p, vfloat v)
-{
-    __m512i bits = _mm512_castps_si512(v);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    even = _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits,
-                                _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(even, 16)));
-}
-
 INLINE vfloat vexchange(vfloat v, int by)
 {
     switch (by) {
