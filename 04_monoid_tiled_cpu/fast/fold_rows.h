@@ -19,11 +19,13 @@ struct run {
 INLINE void add_columns(int vectors, enum dtype type, const float *p, const struct run *v,
                         size_t c, float factor, float *o)
 {
+    size_t first = smaller(v->bytes, c * dtype_size(type));
+    size_t bytes = smaller(v->bytes - first, (size_t)vectors * LANES * dtype_size(type));
     vfloat sum[UNROLL_MOST];
     UNROLL(u, vectors, sum[u] = vset(0));
     for (size_t j = 0; j < v->n; j++) {
         const void *v_j = number_at(type, v->at, j * v->stride + c);
-        fetch(v->next + j * v->next_stride, v->bytes);
+        fetch(v->next + j * v->next_stride + first, bytes);
         UNROLL(u, vectors, sum[u] = vfma(vset(p[j]), load_vector(type, v_j, u * LANES), sum[u]));
     }
     UNROLL(u, vectors, float *o_c = o + c + u * LANES;
@@ -146,11 +148,11 @@ static void fold_rows(const struct tile *t, size_t begin, size_t end, struct sta
         struct keys keys = keys_from(t, j, smaller(end - j, most));
         n = keys.n;
         struct run k = {type, keys.k, j, n, keys.k_stride, keys.k, d * size, keys.k_stride * size};
-        struct run v = {type, keys.v, j, n, keys.v_stride, keys.v, dv * size, keys.v_stride * size};
+        struct run v = {v_dtype(p), keys.v, j, n, keys.v_stride, keys.v, dv * size, keys.v_stride * size};
         k.next += ahead * k.next_stride, v.next += ahead * v.next_stride;
         if (widens) {
             k.at = as_floats(type, k.at, k.stride, n, d, w->k, d, keys.k_scale);
-            v.at = as_floats(type, v.at, v.stride, n, dv, w->v, dv, keys.v_scale);
+            v.at = as_floats(v.type, v.at, v.stride, n, dv, w->v, dv, keys.v_scale);
             k.type = v.type = F32, k.stride = d, v.stride = dv;
         }
         for (size_t r = 0; r < t->n_rows; r++) {
