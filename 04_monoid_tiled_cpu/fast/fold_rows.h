@@ -129,8 +129,8 @@ static struct run run_of(const struct tile *t, size_t r, const struct run *chunk
 
 /* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the order in
  * which they lie in memory, which is what limits a decode step.  Numbers of 16 bits become floats
- * when they are multiplied, those of 8 bits in the nearest cache before.  Several rows read a chunk
- * from there, one after the other, and meanwhile each fetches a share of the next one.
+ * when they are multiplied, for many rows, and those of 8 bits, once before in the nearest cache.
+ * Several rows read a chunk from there, one after the other, and each fetches a share of the next.
  * w.s holds the scores of one row and one chunk of keys, w.qt the queries (n_rows, head_dim). */
 static void fold_rows(const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
@@ -138,7 +138,8 @@ static void fold_rows(const struct tile *t, size_t begin, size_t end, struct sta
     const struct problem *p = t->p;
     enum { CHUNK = 256, SHORT_CHUNK = 32 };
     enum dtype type = k_dtype(p);
-    int widens = !has_vectors(type), one = t->n_rows == 1;
+    int one = t->n_rows == 1, many = type != F32 && t->n_rows > LANES / 4;
+    int widens = many || !has_vectors(type);
     size_t most = one && !widens ? CHUNK : SHORT_CHUNK, ahead = one ? AHEAD : SHORT_CHUNK;
     size_t d = p->head_dim, dv = p->head_dim_v, size = dtype_size(type);
     struct query q = query_of(t, 0);
