@@ -55,14 +55,29 @@ static __forceinline__ __device__ void issue_queries(typename W::shared &shared,
     copies_commit();
 }
 
-/* p of a score with a bias or a soft cap.  lse is the row's own: times log2(e) that of a row whose bias
- * is -1e30 would be off by more than its keys differ.   at  its element of the bias */
-template <enum dtype T>
-static __forceinline__ __device__ float bent_weight(const struct gradient<T> &x, float s, size_t at,
-                                                    float lse, float *slope)
+/* With a bias or a soft cap: what a lane's scores of a tile need beside the products.  lse is the row's
+ * own: times log2(e) that of a row whose bias is -1e30 would be off by more than its keys differ. */
+template <class W, bool BENT> struct bent {
+    float lse[BENT ? W::Br / 8 : 1][2], bias[BENT ? W::Br / 8 : 1][4];
+};
+
+/* Loads it before the tile is waited for: all at once, so the loads wait together, and without a branch,
+ * which would order them.   j  the lane's first key */
+template <enum dtype T, class W>
+static __forceinline__ __device__ void load_bent(struct bent<W, true> &b, const struct gradient<T> &x,
+                                                 struct place at, int j)
 {
-    const float z = exponent_of(x, s, at, slope);
-    return z == -INFINITY || lse == -INFINITY ? 0.0f : exp2_fast((z - lse) * 1.44269504f);
+    const float *bias = x.bias ? x.bias + bias_of_head(x, at.head) : NULL;
+    const float *lse = x.lse + (ptrdiff_t)at.head * x.seqlen_q;
+#pragma unroll
+    for (int n = 0; n < W::Br / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int i = at.i_0 + 8 * n + threadIdx.x % 4 * 2 + e % 2, row = min(i, x.seqlen_q - 1);
+            const int key = min(j + e / 2 * 8, x.seqlen_k - 1);
+            b.bias[n][e] = bias ? bias[row * x.bias_strides.row + key] : 0.0f;
+            if (e < 2) b.lse[n][e] = i < x.seqlen_q ? lse[row] : -INFINITY;
+        }
 }
 
 /* S^T becomes P^T and dP^T dS^T, of the warp's 16 keys.  A lane has the keys j and j + 8,
@@ -73,7 +88,8 @@ template <enum dtype T, class W, bool MASK, bool BENT, bool DROPS>
 static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename W::scores &dp,
                                                 const typename W::shared &shared,
                                                 const struct gradient<T> &x,
-                                                const struct model_terms &terms, int stage, int j,
+                                                const struct model_terms &terms,
+                                                const struct bent<W, BENT> &b, int stage, int j,
                                                 struct place at)
 {
     const int t = threadIdx.x % 4, i_0 = at.i_0;
@@ -92,27 +108,20 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
             drawn[e] = philox(&terms.drops, at.head, i_0 + 8 * n + 2 * t + e, j);
         const float2 lse2 = *(const float2 *)&shared.lse2[stage][8 * n + 2 * t];
         const float2 D_i = *(const float2 *)&shared.D_i[stage][8 * n + 2 * t];
-        float lse[2];
-#pragma unroll
-        for (int e = 0; BENT && e < 2; e++) {
-            const int i = i_0 + 8 * n + 2 * t + e;
-            lse[e] = i < x.seqlen_q ? x.lse[(ptrdiff_t)at.head * x.seqlen_q + i] : -INFINITY;
-        }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int query = 8 * n + e % 2, key = j + e / 2 * 8;
-            const size_t of_score = of_head + (size_t)(i_0 + 2 * t + query) * x.bias_strides.row + key;
             float slope = 1.0f, p = 0.0f;
-            if (BENT) {
-                if (lse[e % 2] > -INFINITY && key < x.seqlen_k)
-                    p = bent_weight(x, s[n][e], of_score, lse[e % 2], &slope);
-            } else p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
+            if (!BENT) p = exp2_fast(fmaf(s[n][e], c, -(e % 2 ? lse2.y : lse2.x)));
+            else if (b.lse[n][e % 2] > -INFINITY && key < x.seqlen_k)
+                p = exp2_fast((exponent_of(x, s[n][e], b.bias[n][e], &slope) - b.lse[n][e % 2]) * 1.44269504f);
             const bool kept = !DROPS || drawn[e % 2].x[n % 2 * 2 + e / 2] >= terms.drops.below;
             const float of_v = !DROPS ? dp[n][e] : kept ? dp[n][e] * terms.drops.factor : 0.0f;
             float ds = p * (of_v - (e % 2 ? D_i.y : D_i.x));
             if (!kept) p = 0.0f;
             if (MASK && (query < seen[e / 2].first || query >= seen[e / 2].end)) p = ds = 0.0f;
-            if (BENT && terms.dbias && ds != 0.0f) atomicAdd(&terms.dbias[of_score], ds);
+            if (BENT && terms.dbias && ds != 0.0f)
+                atomicAdd(&terms.dbias[of_head + (i_0 + 2 * t + query) * x.bias_strides.row + key], ds);
             s[n][e] = p, dp[n][e] = ds * slope;
         }
     }
@@ -175,6 +184,8 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     for (int u = 0; u < n * x.group; u++) {
         const struct place at = place_of(u);
         const int stage = u % 2;
+        struct bent<W, BENT> b;
+        if constexpr (BENT) load_bent<T, W>(b, x, at, j);
         copies_wait<0>();
         __syncthreads(); /* tile u is here for all, and all have finished tile u - 1 */
         if (u + 1 < n * x.group) issue_queries<T, W>(shared, x, place_of(u + 1), 1 - stage);
@@ -183,9 +194,9 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_rows<T, W>(ds, v, shared.d_o[stage]);
         struct key_range32 all = all_rows_see(x.mask, at.i_0, min(at.i_0 + W::Br, x.seqlen_q));
         if (all.first <= j_0 && j_0 + W::Bc <= all.end)
-            p_and_ds<T, W, false, BENT, DROPS>(p, ds, shared, x, terms, stage, j, at);
+            p_and_ds<T, W, false, BENT, DROPS>(p, ds, shared, x, terms, b, stage, j, at);
         else
-            p_and_ds<T, W, true, BENT, DROPS>(p, ds, shared, x, terms, stage, j, at);
+            p_and_ds<T, W, true, BENT, DROPS>(p, ds, shared, x, terms, b, stage, j, at);
         add_rows<T, W>(dv, p, shared.d_o[stage] + column * W::Br);
         put_ds<T, W>(shared, ds);
         add_rows<T, W>(dk, ds, shared.q[stage] + column * W::Br);

@@ -150,7 +150,7 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
             const int j = j_0 + tx + S::TX * b;
             const size_t at = of_head + i * x.bias_strides.row + j;
             float slope = 1.0f, z = -INFINITY;
-            if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], at, &slope);
+            if (j >= seen.first && j < seen.end) z = exponent_of(x, s[a][b], x.bias ? x.bias[at] : 0.0f, &slope);
             const float counts = dropped >> (a * S::C + b) & 1 ? 0.0f : terms.drops.factor;
             s[a][b] = z == -INFINITY ? 0.0f : expf(z - shared.lse[row]);
             dp[a][b] = z == -INFINITY ? 0.0f : s[a][b] * (dp[a][b] * counts - shared.D_i[row]);

@@ -195,12 +195,11 @@ static __forceinline__ __device__ size_t bias_of_head(const struct gradient<T> &
 }
 
 /* The exponent of a score, c tanh(s scale / c) + bias with a soft cap c, and *slope, that of the cap;
- * -inf where a bias hides the key, whatever q and k hold.   at  its element of the bias */
+ * -inf where a bias hides the key, whatever q and k hold. */
 template <enum dtype T>
-static __forceinline__ __device__ float exponent_of(const struct gradient<T> &x, float s, size_t at,
+static __forceinline__ __device__ float exponent_of(const struct gradient<T> &x, float s, float bias,
                                                     float *slope)
 {
-    const float bias = x.bias ? x.bias[at] : 0.0f;
     float z = s * x.scale;
     *slope = 1.0f;
     if (x.softcap > 0.0f) {
