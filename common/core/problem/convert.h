@@ -32,7 +32,7 @@ INLINE vfloat load_vector(enum dtype type, const void *array, size_t at)
     return vload((const float *)array + at);
 }
 
-/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loop over 8 bits. */
+/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of loops over one type. */
 static inline void widen_row(enum dtype type, const void *from, size_t n, float *to)
 {
     size_t c = 0;
@@ -40,6 +40,7 @@ static inline void widen_row(enum dtype type, const void *from, size_t n, float 
     for (; type == INT8 && c < n; c++) to[c] = load_number(INT8, from, c);
     for (; has_vectors(type) && c + LANES <= n; c += LANES)
         vstore(to + c, load_vector(type, from, c));
+    for (; type == F16 && c < n; c++) to[c] = load_number(F16, from, c);
     for (; c < n; c++) to[c] = load_number(type, from, c);
 }
 
