@@ -14,7 +14,7 @@ def run_backward(number, q, k, v, do, *words, **options):
 
 @np.errstate(over="ignore")  # of exp where nothing is seen
 def gradients(q, k, v, do, *, causal=False, window=None, softcap=None, sinks=None, bias=None):
-    """dq, dk, dv and dsinks of (heads, rows, dim) arrays."""
+    """dq, dk, dv, dsinks and dbias of (heads, rows, dim) arrays."""
     group, scale = q.shape[0] // k.shape[0], q.shape[-1] ** -0.5
     o, lse = attention(q, k, v, causal=causal, window=window, softcap=softcap, sinks=sinks,
                        bias=bias)
@@ -26,12 +26,14 @@ def gradients(q, k, v, do, *, causal=False, window=None, softcap=None, sinks=Non
     p = np.where(seen & np.isfinite(lse[..., None]),
                  np.exp(s + (0 if bias is None else bias) - np.nan_to_num(lse)[..., None]), 0)
     big_d = (do * o).sum(-1, keepdims=True)
-    ds = p * (do @ np.swapaxes(v, -1, -2) - big_d) * slope
+    of_bias = p * (do @ np.swapaxes(v, -1, -2) - big_d)
+    ds = of_bias * slope
     dk, dv = np.swapaxes(ds, -1, -2) @ q * scale, np.swapaxes(p, -1, -2) @ do
     dsinks = None
     if sinks is not None:
         dsinks = -(np.exp(sinks[:, None, None] - lse[..., None]) * big_d).sum((1, 2))
-    return (ds @ k * scale, *(x.reshape(-1, group, *x.shape[1:]).sum(1) for x in (dk, dv)), dsinks)
+    return (ds @ k * scale, *(x.reshape(-1, group, *x.shape[1:]).sum(1) for x in (dk, dv)), dsinks,
+            None if bias is None else of_bias.sum(0))
 
 
 OPTIONS = [{}, {"causal": True}, {"window": (2, 1)}, {"softcap": 0.7}, {"bias": True},
@@ -75,8 +77,9 @@ def test_the_equations_are_the_slopes_of_the_forward_pass(options):
 @pytest.mark.parametrize("options", OPTIONS)
 def test_run_writes_the_gradients(options, number):
     arrays, options = problem(options)
-    run_backward(number, *arrays, *["--dsinks=dsinks.npy"] * ("sinks" in options), **options)
-    for name, want in zip(("dq", "dk", "dv", "dsinks"), gradients(*arrays, **options)):
+    run_backward(number, *arrays, *["--dsinks=dsinks.npy"] * ("sinks" in options),
+                 *["--dbias=dbias.npy"] * ("bias" in options), **options)
+    for name, want in zip(("dq", "dk", "dv", "dsinks", "dbias"), gradients(*arrays, **options)):
         if want is not None:
             compare(load(f"{name}.npy"), want, 2e-6, name)
 
@@ -94,6 +97,20 @@ def test_packed_sequences():
     compare(load("dsinks.npy"), first[3] + last[3], 2e-6)
 
 
+def test_a_seed_drops_the_same_weights_in_every_stage():
+    """Of two stages' kernels, forward and backward; of another seed others."""
+    q, k, v, do = problem({})[0]
+    results = []
+    for number, seed in ((4, 7), (5, 7), (5, 8)):
+        run_backward(number, q, k, v, do, "--dropout=0.5", f"--seed={seed}")
+        results.append([load(f"{name}.npy") for name in ("dq", "dk", "dv")])
+    for a, b, other in zip(*results):
+        compare(a, b, 2e-6)
+        assert abs(a - other).max() > 0.01
+    refused(4, "run", *option_words(q=q, k=k, v=v, do=do), *OUTPUTS, "--dropout=1", says="--dropout: is 1; give a "
+            "probability below 1")
+
+
 def test_two_dimensions_and_what_is_refused():
     arrays = problem({})[0]
     run_backward(4, *(x[0] for x in arrays))
@@ -102,6 +119,7 @@ def test_two_dimensions_and_what_is_refused():
     refused(4, *words, *OUTPUTS[:-1], says="--dv is missing")
     refused(4, *words, *OUTPUTS, "--o", "o.npy", says="run: ")
     refused(4, *words, *OUTPUTS, "--dsinks", "dsinks.npy", says="--sinks is missing")
+    refused(4, *words, *OUTPUTS, "--dbias", "dbias.npy", says="--bias is missing")
     refused(3, *words, *OUTPUTS, says="no variant of this stage does this backward")
     save("do.npy", arrays[3][..., :3])
     refused(4, *words, *OUTPUTS, says="--do: do.npy: is [4, 5, 3]; give [heads_q, seqlen_q, "

@@ -225,7 +225,7 @@ static int write_outputs(struct run *r)
 static int run_forward(struct run *r)
 {
     struct problem p = r->p, asked;
-    p.op = OP_ATTENTION;
+    p.op = OP_ATTENTION, p.has_bias_gradient = 0;
     const struct variant *v = choice_default(r->stage, &p, 1, &asked);
     if (!v || asked.dtype != p.dtype)
         return bad(r, "no variant of this stage does the forward pass in %s", dtype_name(p.dtype));
