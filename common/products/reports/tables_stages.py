@@ -106,11 +106,11 @@ def peers_of(data, name, least):
         [row for pair in pairs for row in pair]
 
 
-@table("library_cpu(_model)?")
-def library_cpu(data, model):
-    """The package's attention on a CPU against PyTorch's, from library/cpu.csv: whole squares; _model: where a
-    model asks for more."""
-    rows = data.file("library/cpu.csv")
+@table("library_cpu(_model)?(_intel)?")
+def library_cpu(data, model, maker):
+    """The package's attention on a CPU against PyTorch's, from library/cpu.csv or cpu_intel.csv: whole squares;
+    _model: where a model asks for more."""
+    rows = data.file(f"library/cpu{maker or ''}.csv")
     rows = rows[(rows["flags"] != "sustained") == bool(model)]
     rows = rows.assign(text=[shape_text(row) for row in each(rows)], what=rows["flags"].str.split("; ").str[-1],
                        mask=rows.causal.map({0: "full", 1: "causal"}), keys=rows.seqlen_k.astype(int))
