@@ -183,9 +183,9 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     typename W::rows dk = {}, dv = {};
     for (int u = 0; u < n * x.group; u++) {
         const struct place at = place_of(u);
-        const int stage = u % 2;
         struct bent<W, BENT> b;
         if constexpr (BENT) load_bent<T, W>(b, x, at, j);
+        const int stage = u % 2;
         copies_wait<0>();
         __syncthreads(); /* tile u is here for all, and all have finished tile u - 1 */
         if (u + 1 < n * x.group) issue_queries<T, W>(shared, x, place_of(u + 1), 1 - stage);
