@@ -119,6 +119,7 @@ PARTS = {
             "04_monoid_tiled_cpu", "backward", "gradient_all_cores", f"{mask} --heads-q 2 --seqlen-q {n} --head-dim {d}")),
         PEERS_CPU]),
     "package": Part("the package on a CPU, beside PyTorch", "library/cpu.csv", ["python3 common/products/reports/peers_cpu.py --package --csv {csv}"]),
+    "package_intel": Part("the same on Intel's machines", "library/cpu_intel.csv", ["python3 common/products/reports/peers_cpu.py --package --csv {csv}"]),
     "promises": Part("the price of the same bits on a CPU", "library/same_bits.csv",
                      ["python3 common/products/reports/calls.py same_bits --device cpu --csv {csv}"]),
     "ranks": Part("stage 4 on a rank for each core, and its threads", "multi_gpu/ranks.csv", [
