@@ -89,7 +89,7 @@ def test_transformations_of_functions_are_refused_by_name():
 
 @WITH_TORCH
 def test_dropout_is_compiled_whole():
-    """The same weights are dropped, forward and backward."""
+    """The same weights are dropped, forward and backward; without a seed others in each call."""
     leaves = [torch.randn(1, 2, 6, 8, requires_grad=True) for _ in "qkv"]
     bias = torch.randn(2, 6, 6, requires_grad=True)
 
@@ -99,6 +99,10 @@ def test_dropout_is_compiled_whole():
                for g in (f, torch.compile(f, fullgraph=True, backend="aot_eager"))]
     for mine, want in zip(*results):
         torch.testing.assert_close(mine, want)
+    g = torch.compile(lambda q, k, v: five_steps.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
+                      fullgraph=True, backend="aot_eager")
+    drawn = [torch.manual_seed(seed) and g(*leaves) for seed in (1, 1)] + [g(*leaves)]
+    assert torch.equal(*drawn[:2]) and not torch.equal(*drawn[1:])
 
 
 @WITH_TORCH

@@ -287,7 +287,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     a key is visible, numbers are added and have a gradient.
     dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; inside the
     kernels, so nothing is stored.  seed: a whole number from which the choice is drawn, alike on every device;
-    None: PyTorch's generator gives one.
+    None: PyTorch's generator gives one.  A captured CUDA graph keeps its seed.
 
     Gives [..., heads, length, width of value].  Raises FiveStepsError for arguments that cannot be.
 
