@@ -154,7 +154,7 @@ static void drop_weights(const struct tile *t, size_t row, size_t n_rows, size_t
     float counts[Bc];
     for (size_t r = 0; r < n_rows; r++) {
         struct query q = query_of(t, row + r);
-        kept_keys(&d, (uint32_t)(t->s.batch * t->p->heads_q + q.h), (uint32_t)q.i, (uint32_t)j0, n, counts);
+        kept_keys(&d, t->s.batch * t->p->heads_q + q.h, q.i, j0, n, counts);
         for (size_t j = 0; j < n; j++)
             if (counts[j] == 0) s[j * PANEL + r] = 0;
     }
@@ -279,7 +279,7 @@ static struct se row_alone(const struct tile *t, size_t row, float *o)
         float factor = sexp(x.m - safe), p_j = sexp(s - safe);
         x.l = sfma(x.l, factor, p_j);
         x.m = m_new;
-        if (is_kept(&drops, (uint32_t)(t->s.batch * p->heads_q + at.h), (uint32_t)at.i, (uint32_t)j))
+        if (is_kept(&drops, t->s.batch * p->heads_q + at.h, at.i, j))
             add_value(p, factor, o, p_j, &key);
         else
             for (size_t c = 0; c < p->head_dim_v; c++) o[c] *= factor;
@@ -333,7 +333,8 @@ static void finish(const struct tile *t, const struct state *x)
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);
             s = with_sink;
         }
-        write_row(p, s, sum, factor * dropout_of(p).factor, number_at(p->dtype, a->o, query_at(p, &t->s, of_o, q.h, q.i)));
+        write_row(p, s, sum, factor * dropout_of(p).factor,
+                  number_at(p->dtype, a->o, query_at(p, &t->s, of_o, q.h, q.i)));
         size_t at = lse_at(p, &t->s, q.h, q.i);
         if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
         if (a->l) a->l[at] = s.l;

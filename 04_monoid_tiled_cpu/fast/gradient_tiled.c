@@ -187,8 +187,7 @@ static void weigh_tile(const struct problem *p, const struct arrays *a, const st
         if (first < end && bias) memcpy(hide + first - t->j, bias + first, (end - first) * 4);
         if (first < end && !bias) memset(hide + first - t->j, 0, (end - first) * 4);
         if (d.below)
-            kept_keys(&d, (uint32_t)(t->s.batch * p->heads_q + t->h), (uint32_t)(t->i + r), (uint32_t)t->j, n,
-                      counts);
+            kept_keys(&d, t->s.batch * p->heads_q + t->h, t->i + r, t->j, n, counts);
         weigh(s, dp, n, p->scale, p->softcap, hide, d.below ? counts : NULL, p->has_bias_gradient ? db : NULL,
               t->lse[r], t->D[r]);
         for (size_t j = first; p->has_bias_gradient && j < end; j++) a->dbias[at + j] += db[j - t->j];

@@ -46,19 +46,20 @@ static inline HOST_DEVICE struct four philox(const struct dropout *d, uint32_t h
     return (struct four){{x0, x1, x2, x3}};
 }
 
-static inline HOST_DEVICE int is_kept(const struct dropout *d, uint32_t head, uint32_t i, uint32_t j)
+static inline HOST_DEVICE int is_kept(const struct dropout *d, size_t head, size_t i, size_t j)
 {
-    return philox(d, head, i, j).x[i / 8 % 2 * 2 + j / 8 % 2] >= d->below;
+    const struct four x = philox(d, (uint32_t)head, (uint32_t)i, (uint32_t)j);
+    return x.x[i / 8 % 2 * 2 + j / 8 % 2] >= d->below;
 }
 
 /* What the weights of n keys from j on count for query i: 0 or d->factor. */
-static inline void kept_keys(const struct dropout *d, uint32_t head, uint32_t i, uint32_t j, size_t n, float *counts)
+static inline void kept_keys(const struct dropout *d, size_t head, size_t i, size_t j, size_t n, float *counts)
 {
     uint32_t of[16]; /* a square's keys: two of each four numbers are this query's */
-    for (uint32_t skip = j % 16, at = 0; at < n; skip = 0) {
+    for (size_t skip = j % 16, at = 0; at < n; skip = 0) {
 #pragma omp simd
         for (uint32_t t = 0; t < 8; t++) {
-            const struct four x = philox(d, head, i, j + at - skip + t);
+            const struct four x = philox(d, (uint32_t)head, (uint32_t)i, (uint32_t)(j + at - skip) + t);
             of[t] = i & 8 ? x.x[2] : x.x[0];
             of[t + 8] = i & 8 ? x.x[3] : x.x[1];
         }

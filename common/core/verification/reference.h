@@ -66,8 +66,8 @@ struct query query_of(const struct problem *p, const struct arrays *a, const str
 static inline double kept(const struct problem *p, const struct query *x, size_t j)
 {
     struct dropout d = dropout_of(p);
-    uint32_t key = (uint32_t)(x->key % p->seqlen_k + j);
-    return !d.below ? 1 : is_kept(&d, (uint32_t)x->head, (uint32_t)x->i, key) ? 1 / (1 - (double)p->dropout) : 0;
+    if (!d.below) return 1;
+    return is_kept(&d, x->head, x->i, x->key % p->seqlen_k + j) ? 1 / (1 - (double)p->dropout) : 0;
 }
 
 /* Room for one row of scores, and of o: reference_scores.c. */

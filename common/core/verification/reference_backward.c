@@ -4,8 +4,9 @@
  *     dq_i = scale sum_j ds_ij k_j     dk_j = scale sum_i ds_ij q_i     dv_j = sum_i p_ij do_i
  *
  * i goes over the queries of all heads that share the key head.  A soft cap multiplies ds by its
- * slope 1 - tanh^2; dropout multiplies the p of dv, and do_i . v_j, by 0 or 1 / (1 - p); a sink, a key without a value, has ds = -p D.  Hidden keys and scores of
- * -infinity are left out: nobody looks at their values.  o and lse are the exact ones here;
+ * slope 1 - tanh^2; dropout multiplies the p of dv, and do_i . v_j, by 0 or 1 / (1 - p); a sink, a key
+ * without a value, has ds = -p D.  Hidden keys and scores of -infinity are left out: nobody looks at
+ * their values.  o and lse are the exact ones here;
  * programs read rounded ones.
  *
  * What is likely (notes/numerics.md), u = 2^-24, h the roundoff of the type (0 for f32):
@@ -27,9 +28,13 @@
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
 
-/* What one pair of a query and a key adds: values (db: ds without the slope), the parts of their errors that may point one way,
- * and the squares of those by chance.  weight: p times the slope of the cap; kept: that of dropout. */
-struct pair { double p, ds, db, weight, kept, p_own, ds_own, db_own, p_chance, ds_chance, db_chance, p_round, ds_round; };
+/* What one pair of a query and a key adds: values, the parts of their errors that may point one way, and
+ * the squares of those by chance.  db: ds without the slope of the cap; weight: p with it; kept: what
+ * dropout makes of p. */
+struct pair {
+    double p, ds, db, weight, kept;
+    double p_own, ds_own, db_own, p_chance, ds_chance, db_chance, p_round, ds_round;
+};
 
 /* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
 struct row { const float *d_o; double lse, D, D_chance; };
